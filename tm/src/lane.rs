@@ -1,0 +1,205 @@
+//! What every transmission module offers: the traits, and the types that cross them.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use bytes::BytesMut;
+
+/// The kind of buffers that a transmission module likes to be fed with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// Any memory of the caller's; up to `gather_limit` pieces in one call. Bytes form a
+    /// stream: what is sent as one call may be received as several, and the reverse.
+    Dynamic {
+        /// How many pieces one call takes at most.
+        gather_limit: usize,
+    },
+    /// Slots that the module lends. A slot is sent and received whole, slots keep the
+    /// order in which they were committed.
+    Static {
+        /// Bytes that one slot holds.
+        slot_bytes: usize,
+        /// Slots per lane and direction.
+        slots: usize,
+    },
+}
+
+/// Which of a link's two lanes a connection is; the protocol sizes its buffers by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LaneClass {
+    /// Promises and small frames: must not wait behind bulk.
+    Urgent,
+    /// Everything else.
+    Bulk,
+}
+
+/// One connection after the handshake: a sending and a receiving half, which two threads
+/// may own.
+#[derive(Debug)]
+pub struct Lane {
+    /// The half that sends.
+    pub sender: Box<dyn LaneSender>,
+    /// The half that receives.
+    pub receiver: Box<dyn LaneReceiver>,
+}
+
+/// The sending half of a lane.
+///
+/// Dynamic lanes implement [`try_send`](Self::try_send), static lanes
+/// [`try_lend`](Self::try_lend) and [`commit`](Self::commit); the other family answers
+/// [`LaneError::WrongShape`].
+pub trait LaneSender: Send + fmt::Debug {
+    /// What this lane likes.
+    fn shape(&self) -> Shape;
+
+    /// Dynamic: hands over as many bytes of `pieces`, in order, as the network takes now,
+    /// in one system call. `Ok(0)` for a non-empty total means *not now*: wait for
+    /// [`Interest::Writable`](crate::Interest) after [`arm`](Self::arm).
+    ///
+    /// # Errors
+    /// When the peer is gone or the connection broke.
+    fn try_send(&mut self, pieces: &[Piece<'_>]) -> Result<usize, LaneError>;
+
+    /// Static: borrows a free slot, or `None` when all are with the peer or lent.
+    ///
+    /// # Errors
+    /// When the peer is gone or broke the protocol of the ring.
+    fn try_lend(&mut self) -> Result<Option<LentSlot>, LaneError>;
+
+    /// Static: sends the first `length` bytes of a slot that this lane lent. Slots commit
+    /// in any order. A slot that is dropped instead goes back unused.
+    ///
+    /// # Errors
+    /// When the slot is not this lane's, `length` is more than it holds, or the peer is gone.
+    fn commit(&mut self, slot: LentSlot, length: usize) -> Result<(), LaneError>;
+
+    /// Prepares to sleep until the lane takes more. Returns `false` when it can already
+    /// (try again instead of sleeping). Costs nothing on protocols whose descriptor tells.
+    ///
+    /// # Errors
+    /// When the peer is gone.
+    fn arm(&mut self) -> Result<bool, LaneError>;
+
+    /// The descriptor to wait on for room, and with which interest (see [`Poller`](crate::Poller)).
+    fn descriptor(&self) -> (BorrowedFd<'_>, crate::Interest);
+
+    /// Takes note that the descriptor woke somebody (drains an event counter; nothing on
+    /// sockets).
+    fn acknowledge_wake(&mut self);
+}
+
+/// The receiving half of a lane.
+pub trait LaneReceiver: Send + fmt::Debug {
+    /// What the other side's sender sends: a stream (dynamic) or slots (static).
+    fn shape(&self) -> Shape;
+
+    /// Dynamic: one system call that fills `straight` first and then the spare capacity of
+    /// `batch` (whose length grows by what went there; it is never reallocated). Returns
+    /// the total; `Ok(0)` means *nothing now* (or no room was given).
+    ///
+    /// # Errors
+    /// [`LaneError::Closed`] when the peer closed the connection in order, other errors
+    /// when it broke.
+    fn try_receive(
+        &mut self,
+        straight: &mut [u8],
+        batch: &mut BytesMut,
+    ) -> Result<usize, LaneError>;
+
+    /// Static: the next committed slot, or `None` when there is none now. The slot goes
+    /// back to the peer when it is dropped, from any thread.
+    ///
+    /// # Errors
+    /// [`LaneError::Closed`] when the peer is gone and all that it committed has been
+    /// received; [`LaneError::Peer`] when it broke the protocol of the ring.
+    fn try_receive_slot(&mut self) -> Result<Option<ReceivedSlot>, LaneError>;
+
+    /// Prepares to sleep until something arrives. Returns `false` when something is there
+    /// already (receive instead of sleeping).
+    ///
+    /// # Errors
+    /// When the peer is gone and nothing is left to receive.
+    fn arm(&mut self) -> Result<bool, LaneError>;
+
+    /// The descriptor to wait on for arrivals, and with which interest.
+    fn descriptor(&self) -> (BorrowedFd<'_>, crate::Interest);
+
+    /// Takes note that the descriptor woke somebody (drains an event counter; nothing on
+    /// sockets).
+    fn acknowledge_wake(&mut self);
+}
+
+/// Where peers that connect are found.
+pub trait Listener: AsFd + Send + fmt::Debug {
+    /// The next peer that has connected, or `None` when there is none now.
+    ///
+    /// # Errors
+    /// When the listening socket itself fails; what is wrong with one peer is not an error
+    /// here.
+    fn try_accept(&mut self) -> io::Result<Option<Box<dyn Stranger>>>;
+
+    /// Where it listens, with the port that the system chose where none was named.
+    fn local_endpoint(&self) -> crate::Endpoint;
+}
+
+/// A connection whose peer has not proved who it is: a pipe for the bytes of a handshake.
+///
+/// It holds a descriptor and nothing else; buffers come with [`establish`](Self::establish).
+/// One that is still connecting answers [`io::ErrorKind::WouldBlock`] until it is.
+pub trait Stranger: AsFd + Send + fmt::Debug {
+    /// Reads what has arrived. `Ok(0)` means that the peer closed the connection.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] when nothing is there.
+    fn try_read(&mut self, into: &mut [u8]) -> io::Result<usize>;
+
+    /// Writes what the connection takes.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] when it takes nothing now; the connection's own error
+    /// when connecting failed.
+    fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize>;
+
+    /// Who it is on the network, for people: an address, or a process.
+    fn describe(&self) -> String;
+
+    /// Turns the connection into a lane, now that the handshake is over and every byte of
+    /// it has been read.
+    ///
+    /// # Errors
+    /// When the system refuses what the lane needs.
+    fn establish(self: Box<Self>, class: LaneClass) -> Result<Box<dyn Establishing>, LaneError>;
+}
+
+/// A lane that is being set up (shared memory exchanges descriptors; TCP is ready at once).
+pub trait Establishing: AsFd + Send + fmt::Debug {
+    /// Goes on as far as it can; `None` means *wait until readable and call again*.
+    ///
+    /// # Errors
+    /// When the peer is gone, or sent something that cannot be a lane.
+    fn advance(&mut self) -> Result<Option<Lane>, LaneError>;
+}
+
+/// Why a lane cannot go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LaneError {
+    /// The peer closed its end, or its process ended.
+    #[error("the peer closed the connection")]
+    Closed,
+    /// The system reports that the connection broke.
+    #[error("the connection broke: {0}")]
+    Broken(#[from] io::Error),
+    /// The peer did something that the protocol does not allow.
+    #[error("the peer breaks the {protocol} protocol: {what}")]
+    Peer {
+        /// The protocol.
+        protocol: &'static str,
+        /// What it did.
+        what: String,
+    },
+    /// The caller asked a dynamic lane for slots, or a static lane for a stream.
+    #[error("this lane does not work with {0}")]
+    WrongShape(&'static str),
+}

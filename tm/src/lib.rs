@@ -1,0 +1,46 @@
+//! Transmission modules: what a network can do, and one folder per protocol.
+//!
+//! A transmission module (paper 003, section 2.1.1) knows how to move bytes between two
+//! processes over one kind of network, and nothing else: no messages, no routes, no
+//! gateways. What the layers above see of it comes in two families of traits:
+//!
+//! - **shape** ([`Shape`]): what kind of buffers the module likes. *Dynamic*: any memory
+//!   of the caller's, several pieces gathered in one call. *Static*: slots of its own,
+//!   which it lends to be filled.
+//! - **link** ([`Listener`], [`Stranger`], [`LaneSender`], [`LaneReceiver`]): how two
+//!   processes meet and what they can do then.
+//!
+//! ```text
+//!  listen() ──> Listener ──accept──> Stranger ─┐   a byte pipe, for the handshake only
+//!  connect() ────────────────────> Stranger ───┤
+//!                                              └─ establish() ──> Establishing ──> Lane
+//!                                                                                 │
+//!             LaneSender  (try_send, or try_lend + commit)  <─────────────────────┤
+//!             LaneReceiver (try_receive, or try_receive_slot)  <──────────────────┘
+//! ```
+//!
+//! A **lane** is one connection. A link between two nodes is two lanes, *urgent* and
+//! *bulk*, so that small frames and promises overtake what a kernel buffer already holds.
+//! Nothing here blocks: every call does what it can now, and a [`Poller`] waits on as many
+//! lanes as there are.
+//!
+//! Start reading in [`lane`](mod@lane), then [`tcp`](mod@tcp) (the simple one), then
+//! [`shm`](mod@shm) (the fast one).
+
+#![deny(unsafe_code)]
+
+pub mod lane;
+pub mod poller;
+pub mod protocol;
+pub mod shm;
+pub mod tcp;
+
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
+
+pub use lane::{
+    Establishing, Lane, LaneClass, LaneError, LaneReceiver, LaneSender, LentSlot, Listener, Piece,
+    ReceivedSlot, Shape, Stranger,
+};
+pub use poller::{Interest, Poller, Ready};
+pub use protocol::{Endpoint, EndpointError, Protocol, Tuning, connect, listen};
