@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Installs the programs that tests and benches use beyond the Rust toolchain: the peers of
+# the relay bench, and `ip` and `tc` for hosts made of network namespaces.
+set -euo pipefail
+
+declare -A packages=([haproxy]=haproxy [socat]=socat [ip]=iproute2 [tc]=iproute2)
+missing=()
+for program in "${!packages[@]}"; do
+    # Debian keeps `haproxy`, `ip` and `tc` in directories that are not on every PATH.
+    PATH="$PATH:/usr/sbin:/sbin" command -v "$program" >/dev/null || missing+=("${packages[$program]}")
+done
+if [ ${#missing[@]} -eq 0 ]; then
+    echo "everything is installed"
+    exit 0
+fi
+if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
+    echo "missing: ${missing[*]}; install them, or run this as root on Debian" >&2
+    exit 1
+fi
+echo "installing ${missing[*]}"
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -qq
+apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
