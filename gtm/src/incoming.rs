@@ -1,0 +1,348 @@
+//! One flow at its destination: order, duplicates and credit.
+//!
+//! The caller keeps the bytes; [`Incoming`] says what to do with each frame
+//! ([`handle_opening`](Incoming::handle_opening), [`placement`](Incoming::placement)), is
+//! told what was taken in ([`accept`](Incoming::accept)) and what the application has
+//! consumed ([`consume`](Incoming::consume)), and makes the credit that goes back
+//! ([`poll_credit`](Incoming::poll_credit)).
+
+use std::time::Duration;
+
+use crate::budget::{Budget, GUARANTEED_BYTES};
+use crate::reassembly::Violation;
+use crate::time::Time;
+use crate::wire::{Flags, FlowKey, Header, Opening, Refusal};
+
+/// How long an acknowledgement may wait for company.
+pub const ACKNOWLEDGE_WITHIN: Duration = Duration::from_millis(1);
+/// The window that a flow starts with, in charged bytes; it doubles while the flow is
+/// limited by it and the application keeps up.
+pub const FIRST_WINDOW_BYTES: u64 = 128 << 10;
+
+/// What to do with an opening.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OpenVerdict {
+    /// The flow is admitted under a new label: drop every frame that was held, and go on
+    /// with the payload of this one by its [`placement`](Incoming::placement).
+    Admitted {
+        /// The message that has begun will not be completed: its source is another
+        /// incarnation now, or gave up what was between.
+        abandon_message: bool,
+        /// The source is not the incarnation that it was.
+        source_restarted: bool,
+    },
+    /// The opening was seen before; its payload has its placement as any other.
+    Repeated,
+    /// It comes from an incarnation that is known to be gone: ignore it.
+    Stale,
+    /// Send this back.
+    Refused(Refusal),
+}
+
+/// Where a frame belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Placement {
+    /// It is the next one: take it in, then [`accept`](Incoming::accept).
+    InOrder,
+    /// Frames before it are still on their way (over the other lane): hold it.
+    Ahead,
+    /// It was received before: drop it.
+    Duplicate,
+    /// It belongs to another opening of the flow: drop it.
+    Stale,
+    /// The flow is not open: drop it and refuse with [`Refusal::Unknown`].
+    Unknown,
+}
+
+/// One flow at its destination.
+#[derive(Debug)]
+pub struct Incoming {
+    flow: FlowKey,
+    incarnation: u64,
+    source_incarnation: u64,
+    /// The opening in force; 0 while the flow is not open.
+    label: u32,
+    admitted: bool,
+    /// Everything before this position was accepted.
+    delivered: u64,
+    /// Accepted and not consumed, in charged bytes.
+    unconsumed: u64,
+    granted: u64,
+    window: u64,
+    window_most: u64,
+    /// The source asked for credit and could use more than it got.
+    starved: bool,
+    credit_wanted: bool,
+    acknowledge_at: Option<Time>,
+    suspended_since: Option<Time>,
+    last_heard: Time,
+}
+
+impl Incoming {
+    /// A flow that nobody has opened yet, whose window never exceeds `window_most` bytes.
+    #[must_use]
+    pub fn new(flow: FlowKey, incarnation: u64, window_most: u64, now: Time) -> Self {
+        Self {
+            flow,
+            incarnation,
+            source_incarnation: 0,
+            label: 0,
+            admitted: false,
+            delivered: 0,
+            unconsumed: 0,
+            granted: 0,
+            window: FIRST_WINDOW_BYTES.min(window_most),
+            window_most,
+            starved: false,
+            credit_wanted: false,
+            acknowledge_at: None,
+            suspended_since: None,
+            last_heard: now,
+        }
+    }
+
+    /// The flow is opened, for the first time or again.
+    pub fn handle_opening(
+        &mut self,
+        header: &Header,
+        opening: &Opening,
+        budget: &mut Budget,
+        now: Time,
+    ) -> OpenVerdict {
+        if ![0, self.incarnation].contains(&opening.destination_incarnation) {
+            return OpenVerdict::Refused(Refusal::OtherIncarnation);
+        }
+        if opening.source_incarnation < self.source_incarnation {
+            return OpenVerdict::Stale;
+        }
+        self.last_heard = now;
+        if opening.source_incarnation == self.source_incarnation && header.label == self.label {
+            self.credit_wanted = true;
+            return OpenVerdict::Repeated;
+        }
+        let source_restarted =
+            self.source_incarnation != 0 && opening.source_incarnation != self.source_incarnation;
+        let is_new = opening.source_incarnation != self.source_incarnation;
+        let is_duplicate = !is_new && header.position < self.delivered;
+        let room = self.window_most.max(GUARANTEED_BYTES);
+        if !is_duplicate
+            && self.unconsumed + header.charge() > room.min(budget.allowance(self.outstanding()))
+        {
+            return OpenVerdict::Refused(Refusal::NoRoom);
+        }
+        if !self.admitted {
+            if !budget.try_admit() {
+                return OpenVerdict::Refused(Refusal::NoRoom);
+            }
+            self.admitted = true;
+        }
+        let before = self.outstanding();
+        let skipped = is_new || header.position > self.delivered;
+        if skipped {
+            self.delivered = header.position;
+        }
+        self.source_incarnation = opening.source_incarnation;
+        self.label = header.label;
+        self.suspended_since = None;
+        // What was granted before is void; the opening's own payload counts as granted.
+        self.granted = self.delivered.max(header.end_position());
+        self.window = FIRST_WINDOW_BYTES.min(self.window_most);
+        self.credit_wanted = true;
+        self.acknowledge_at = None;
+        budget.change(before, self.outstanding());
+        OpenVerdict::Admitted {
+            abandon_message: skipped,
+            source_restarted,
+        }
+    }
+
+    /// Where a data frame belongs.
+    ///
+    /// # Errors
+    /// When it is beyond what was granted, or overlaps what was accepted.
+    pub fn placement(&self, header: &Header) -> Result<Placement, Violation> {
+        if self.label == 0 {
+            return Ok(Placement::Unknown);
+        }
+        if header.label != self.label {
+            return Ok(Placement::Stale);
+        }
+        let end = header.end_position();
+        if end > self.granted {
+            return Err(Violation::BeyondCredit {
+                end,
+                granted: self.granted,
+            });
+        }
+        if header.position == self.delivered {
+            return Ok(Placement::InOrder);
+        }
+        if header.position > self.delivered {
+            return Ok(Placement::Ahead);
+        }
+        if end > self.delivered {
+            return Err(Violation::Overlap {
+                position: header.position,
+                delivered: self.delivered,
+            });
+        }
+        Ok(Placement::Duplicate)
+    }
+
+    /// The frame that was in order has been taken in, intact.
+    pub fn accept(&mut self, header: &Header, now: Time) {
+        let charge = header.charge();
+        debug_assert_eq!(header.position, self.delivered);
+        self.delivered += charge;
+        self.unconsumed += charge;
+        self.last_heard = now;
+        if header.flags.has(Flags::WANT) {
+            self.want_credit();
+        } else if self.acknowledge_at.is_none() {
+            self.acknowledge_at = Some(now + ACKNOWLEDGE_WITHIN);
+        }
+    }
+
+    /// The source asks for the newest credit; `false` when the flow is not open under its
+    /// label and the answer is a refusal.
+    pub fn handle_probe(&mut self, header: &Header, now: Time) -> bool {
+        self.last_heard = now;
+        let known = self.label != 0 && header.label == self.label;
+        if known {
+            self.want_credit();
+        }
+        known
+    }
+
+    /// A frame of this opening came twice though it was received: the source does not know.
+    pub const fn acknowledge_again(&mut self) {
+        self.credit_wanted = true;
+    }
+
+    /// The application has consumed `charge` bytes of what was accepted.
+    pub fn consume(&mut self, charge: u64, budget: &mut Budget) {
+        let before = self.outstanding();
+        self.unconsumed -= charge;
+        if self.admitted {
+            budget.change(before, self.outstanding());
+        }
+        self.release_if_over(budget);
+    }
+
+    /// The source closes the flow, or its link is lost, or it misbehaves: what is granted
+    /// and not used is void. What was accepted stays until it is consumed.
+    pub fn close(&mut self, budget: &mut Budget) {
+        let before = self.outstanding();
+        self.label = 0;
+        self.granted = self.delivered;
+        self.starved = false;
+        self.credit_wanted = false;
+        self.acknowledge_at = None;
+        if self.admitted {
+            budget.change(before, self.outstanding());
+        }
+        self.release_if_over(budget);
+    }
+
+    /// As [`close`](Self::close), and remembers since when nobody may be there to go on.
+    pub fn suspend(&mut self, budget: &mut Budget, now: Time) {
+        self.close(budget);
+        self.suspended_since.get_or_insert(now);
+    }
+
+    /// The credit frame to send back, if one is due.
+    pub fn poll_credit(&mut self, budget: &mut Budget, now: Time) -> Option<Header> {
+        if self.label == 0 {
+            return None;
+        }
+        let before = self.outstanding();
+        let allowed = budget
+            .allowance(before)
+            .min(self.window.max(GUARANTEED_BYTES));
+        let target = self
+            .granted
+            .max(self.delivered + allowed.saturating_sub(self.unconsumed));
+        let more = target - self.granted;
+        let due = self.credit_wanted
+            || more >= self.window / 2
+            || (self.starved && more > 0 && self.unconsumed == 0)
+            || self.acknowledge_at.is_some_and(|at| now >= at);
+        if !due {
+            return None;
+        }
+        self.granted = target;
+        budget.change(before, self.outstanding());
+        self.starved = self.starved && self.granted - self.delivered < self.window / 2;
+        self.credit_wanted = false;
+        self.acknowledge_at = None;
+        Some(Header::credit(
+            self.flow,
+            self.label,
+            self.delivered,
+            self.granted,
+            self.incarnation,
+        ))
+    }
+
+    /// When an acknowledgement is due at the latest.
+    #[must_use]
+    pub const fn next_deadline(&self) -> Option<Time> {
+        self.acknowledge_at
+    }
+
+    /// Since when the flow's way from its source has been interrupted.
+    #[must_use]
+    pub const fn suspended_since(&self) -> Option<Time> {
+        self.suspended_since
+    }
+
+    /// When its source was last heard of.
+    #[must_use]
+    pub const fn last_heard(&self) -> Time {
+        self.last_heard
+    }
+
+    /// Whether the flow is open.
+    #[must_use]
+    pub const fn is_open(&self) -> bool {
+        self.label != 0
+    }
+
+    /// The label in force; 0 while the flow is not open.
+    #[must_use]
+    pub const fn label(&self) -> u32 {
+        self.label
+    }
+
+    /// Everything before this position was accepted, in charged bytes.
+    #[must_use]
+    pub const fn delivered(&self) -> u64 {
+        self.delivered
+    }
+
+    /// Accepted and not consumed, in charged bytes.
+    #[must_use]
+    pub const fn unconsumed(&self) -> u64 {
+        self.unconsumed
+    }
+
+    fn want_credit(&mut self) {
+        self.credit_wanted = true;
+        self.starved = true;
+        if self.unconsumed <= self.window / 2 {
+            self.window = (self.window * 2).min(self.window_most);
+        }
+    }
+
+    /// Memory that this flow has or may yet fill.
+    const fn outstanding(&self) -> u64 {
+        self.unconsumed + (self.granted - self.delivered)
+    }
+
+    fn release_if_over(&mut self, budget: &mut Budget) {
+        if self.admitted && self.label == 0 && self.unconsumed == 0 {
+            budget.release(self.outstanding());
+            self.admitted = false;
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! Cutting what is pending into frames, as credit allows.
+
+use bytes::{Buf, BytesMut};
+
+use super::queue::{BlockRange, Pending, Sent, SentFrames};
+use super::{Outgoing, State, Transmit};
+use crate::time::Time;
+use crate::wire::header::RAW;
+use crate::wire::{
+    CHARGE_PER_FRAME, DESCRIPTOR_BYTES, Flags, HEADER_BYTES, Header, Kind, checksum,
+};
+
+/// With less credit than this, a fragment is only cut when nothing else is under way: more
+/// credit will come, and larger fragments cost less.
+const LEAST_FRAGMENT_BYTES: u64 = 16 << 10;
+
+/// Header of a fragment, with its descriptor if its block starts there.
+#[derive(Debug, Clone)]
+pub struct FragmentHead {
+    header: Header,
+    bytes: [u8; HEADER_BYTES + DESCRIPTOR_BYTES],
+    length: usize,
+}
+
+impl FragmentHead {
+    fn new(header: Header, descriptor: Option<[u8; DESCRIPTOR_BYTES]>) -> Self {
+        let mut bytes = [0; HEADER_BYTES + DESCRIPTOR_BYTES];
+        let mut length = HEADER_BYTES;
+        if let Some(descriptor) = descriptor {
+            bytes[HEADER_BYTES..].copy_from_slice(&descriptor);
+            length += DESCRIPTOR_BYTES;
+        }
+        Self {
+            header,
+            bytes,
+            length,
+        }
+    }
+
+    /// Completes the frame with the checksum of `payload` (the block's part, in pieces).
+    pub fn seal<'a>(&mut self, payload: impl IntoIterator<Item = &'a [u8]>) {
+        let mut running = checksum::Running::start(&self.header);
+        if !self.header.flags.has(Flags::HEADER_ONLY) {
+            running.update(&self.bytes[HEADER_BYTES..self.length]);
+            for piece in payload {
+                running.update(piece);
+            }
+        }
+        self.header.checksum = running.finish();
+        self.bytes[..HEADER_BYTES].copy_from_slice(&self.header.to_bytes());
+    }
+
+    /// What goes on the wire in front of the block's part.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+
+    /// The header, for those who look at it.
+    #[must_use]
+    pub const fn header(&self) -> &Header {
+        &self.header
+    }
+}
+
+impl<D: Clone> Outgoing<D> {
+    /// The next thing to put on the link: small frames up to about `limit` bytes, or one
+    /// fragment. `None` when there is nothing, or no credit for it. Nothing is promised to
+    /// be there a second time: what is returned counts as sent.
+    pub fn poll_transmit(&mut self, now: Time, limit: usize) -> Option<Transmit<D>> {
+        if !self.link_is_up {
+            return None;
+        }
+        match self.state {
+            State::Open => {}
+            State::Closed { at } if now >= at && self.has_undelivered() => {
+                return Some(Transmit::Frames(self.open(now)));
+            }
+            State::Opening { retry_at } if now >= retry_at => {
+                return self.repeat_opening(now).map(Transmit::Frames);
+            }
+            _ => return None,
+        }
+        if self.sent.is_empty() {
+            self.last_progress = now;
+        }
+        match self.pending.front_mut() {
+            Some(Pending::Frames(frames)) => {
+                let mut frames = std::mem::take(frames);
+                let run = self.cut_frames(&mut frames, limit);
+                if frames.is_empty() {
+                    self.pending.pop_front();
+                } else if let Some(Pending::Frames(rest)) = self.pending.front_mut() {
+                    *rest = frames;
+                }
+                run
+            }
+            Some(Pending::Block(_)) => self.cut_fragment(),
+            None if self.tail.is_empty() => None,
+            None => {
+                let mut tail = std::mem::take(&mut self.tail);
+                let run = self.cut_frames(&mut tail, limit);
+                self.tail = tail;
+                run
+            }
+        }
+    }
+
+    /// Takes whole frames off the front of `frames` while credit lasts.
+    fn cut_frames(&mut self, frames: &mut BytesMut, limit: usize) -> Option<Transmit<D>> {
+        let start = self.position;
+        let mut messages_ended = None;
+        let mut taken = 0;
+        while taken < frames.len() && taken < limit {
+            let rest = &mut frames[taken..];
+            let frame_bytes = HEADER_BYTES + RAW.length(rest) as usize;
+            let end = self.position + (frame_bytes - HEADER_BYTES) as u64 + CHARGE_PER_FRAME;
+            if end > self.granted {
+                break;
+            }
+            let (frame, behind) = rest.split_at_mut(frame_bytes);
+            let want = self.wants_credit(end, behind);
+            RAW.place(frame, self.label, self.position, want);
+            checksum::seal(frame, RAW.flags(frame) & Flags::HEADER_ONLY.bits() != 0);
+            if RAW.flags(frame) & (Flags::END.bits() | Flags::ABORT.bits()) != 0 {
+                messages_ended = Some(RAW.message(frame).wrapping_add(1));
+            }
+            self.position = end;
+            taken += frame_bytes;
+        }
+        if taken == 0 {
+            return None;
+        }
+        let bytes = frames.split_to(taken).freeze();
+        self.sent.push_back(Sent {
+            positions: start..self.position,
+            messages_ended,
+            what: SentFrames::Frames(bytes.clone()),
+        });
+        Some(Transmit::Frames(bytes))
+    }
+
+    /// Whether the frame that ends at `end`, with `behind` next to it, asks for credit:
+    /// because what follows does not fit, or because somebody waits for the delivery of
+    /// the last thing there is.
+    fn wants_credit(&mut self, end: u64, behind: &[u8]) -> bool {
+        if let Some(next) = behind.get(..HEADER_BYTES) {
+            return end + u64::from(RAW.length(next)) + CHARGE_PER_FRAME > self.granted;
+        }
+        // `behind` was the front of the queue: itself, or the tail behind an empty queue.
+        let more = match self.pending.len() {
+            0 => !self.tail.is_empty(),
+            1 => !self.tail.is_empty() || matches!(self.pending[0], Pending::Block(_)),
+            _ => true,
+        };
+        if more {
+            return end + LEAST_FRAGMENT_BYTES > self.granted;
+        }
+        std::mem::take(&mut self.acknowledgement_wanted)
+    }
+
+    /// Takes a fragment off the block at the front of the queue.
+    fn cut_fragment(&mut self) -> Option<Transmit<D>> {
+        let Some(Pending::Block(part)) = self.pending.front() else {
+            return None;
+        };
+        let descriptor_bytes = if part.described {
+            DESCRIPTOR_BYTES as u64
+        } else {
+            0
+        };
+        let fixed = descriptor_bytes + CHARGE_PER_FRAME;
+        let remaining = part.range.end - part.range.start;
+        let whole = remaining.min(u64::from(self.settings.fragment_bytes));
+        let credit = self.granted.saturating_sub(self.position);
+        let length = if whole + fixed <= credit {
+            whole
+        } else {
+            let fits = credit.saturating_sub(fixed);
+            let worth_it = fits >= LEAST_FRAGMENT_BYTES || (fits > 0 && self.sent.is_empty());
+            if !worth_it {
+                return None;
+            }
+            fits
+        };
+        let is_last = length == remaining;
+        let is_alone = is_last && self.pending.len() == 1 && self.tail.is_empty();
+        let end = self.position + length + fixed;
+        let want = if is_alone {
+            std::mem::take(&mut self.acknowledgement_wanted)
+        } else {
+            end + LEAST_FRAGMENT_BYTES > self.granted
+        };
+
+        let mut sent = self.take_from_front(length, is_last)?;
+        sent.ends_message &= is_last;
+        let header = Header {
+            flags: Flags::DESCRIBED
+                .when(sent.described)
+                .with(Flags::END.when(sent.ends_message))
+                .with(Flags::WANT.when(want))
+                .with(Flags::HEADER_ONLY.when(!self.settings.checksum_payload)),
+            // A fragment is at most `fragment_bytes`, itself 32 bits.
+            length: u32::try_from(length + descriptor_bytes).unwrap_or(u32::MAX),
+            position: self.position,
+            message: sent.message,
+            block: sent.block,
+            offset: sent.range.start,
+            ..Header::new(Kind::Data, self.settings.flow, self.label)
+        };
+        let descriptor = sent.described.then(|| sent.descriptor.to_bytes());
+        let transmit = Transmit::Fragment {
+            head: FragmentHead::new(header, descriptor),
+            data: sent.memory.clone(),
+            offset: sent.range.start,
+            length: usize::try_from(length).unwrap_or(usize::MAX),
+        };
+        self.sent.push_back(Sent {
+            positions: self.position..end,
+            messages_ended: sent.ends_message.then(|| sent.message.wrapping_add(1)),
+            what: SentFrames::Fragment(sent),
+        });
+        self.position = end;
+        Some(transmit)
+    }
+
+    /// The first `length` bytes of the block at the front, which is taken off if they are
+    /// all that is left of it.
+    fn take_from_front(&mut self, length: u64, is_last: bool) -> Option<BlockRange<D>> {
+        if is_last {
+            return match self.pending.pop_front()? {
+                Pending::Block(part) => Some(part),
+                Pending::Frames(_) => None,
+            };
+        }
+        let Some(Pending::Block(part)) = self.pending.front_mut() else {
+            return None;
+        };
+        let mut first = part.clone();
+        first.range.end = first.range.start + length;
+        part.range.start += length;
+        part.described = false;
+        Some(first)
+    }
+
+    /// Takes the first frame off what is pending, if it is a small one, without sending it.
+    pub(super) fn take_first_small(&mut self) -> Option<BytesMut> {
+        let frames = match self.pending.front_mut() {
+            Some(Pending::Frames(frames)) => frames,
+            Some(Pending::Block(_)) => return None,
+            None if self.tail.is_empty() => return None,
+            None => &mut self.tail,
+        };
+        let frame_bytes = HEADER_BYTES + RAW.length(frames) as usize;
+        let first = BytesMut::from(&frames[..frame_bytes]);
+        frames.advance(frame_bytes);
+        if frames.is_empty() && !self.pending.is_empty() {
+            self.pending.pop_front();
+        }
+        Some(first)
+    }
+}

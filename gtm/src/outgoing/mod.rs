@@ -1,0 +1,497 @@
+//! One flow at its source.
+//!
+//! [`Outgoing`] holds what has been packed and is not yet delivered, cuts it into frames as
+//! credit allows, and brings the flow back when a hop ahead of it was lost. Its methods
+//! fall into groups, to be called in any order:
+//!
+//! - **input from the application**: [`begin_message`](Outgoing::begin_message), then
+//!   [`push_frame`](Outgoing::push_frame) for small blocks (encoded at once, copied) and
+//!   [`push_block`](Outgoing::push_block) for large ones (a range of memory that only the
+//!   caller can reach), and [`abort_message`](Outgoing::abort_message);
+//! - **output**: [`poll_transmit`](Outgoing::poll_transmit) until it returns `None`, then
+//!   [`poll_control`](Outgoing::poll_control);
+//! - **input from the network**: [`handle_credit`](Outgoing::handle_credit),
+//!   [`handle_refusal`](Outgoing::handle_refusal), [`handle_link_up`](Outgoing::handle_link_up),
+//!   [`handle_link_lost`](Outgoing::handle_link_lost);
+//! - **time**: [`next_deadline`](Outgoing::next_deadline), [`handle_timeout`](Outgoing::handle_timeout);
+//! - **state**: [`is_delivered`](Outgoing::is_delivered), [`retained_bytes`](Outgoing::retained_bytes),
+//!   [`take_failure`](Outgoing::take_failure), …
+//!
+//! Frames are cut when they are sent, not when they are packed: with little credit they are
+//! smaller. A frame's position, label and checksum are therefore written then too.
+
+mod cut;
+mod opening;
+mod queue;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+
+use crate::time::Time;
+use crate::wire::{Flags, FlowKey, Header, Kind, Refusal};
+
+pub use cut::FragmentHead;
+use queue::{Pending, Sent};
+
+/// The first wait before an opening is repeated; doubles up to [`OPENING_RETRY_MOST`].
+pub const OPENING_RETRY_FIRST: Duration = Duration::from_millis(50);
+/// The longest wait before an opening is repeated.
+pub const OPENING_RETRY_MOST: Duration = Duration::from_millis(500);
+/// The first wait for credit before the destination is asked; doubles up to [`PROBE_MOST`].
+pub const PROBE_FIRST: Duration = Duration::from_millis(100);
+/// The longest wait between two probes.
+pub const PROBE_MOST: Duration = Duration::from_secs(2);
+/// How long a flow with nothing to send keeps its credit and admission.
+pub const IDLE_CLOSE: Duration = Duration::from_millis(250);
+
+/// What a flow is and how it behaves; fixed for its life.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// The flow.
+    pub flow: FlowKey,
+    /// The incarnation of the node that this is.
+    pub incarnation: u64,
+    /// Payload of a fragment at most, in bytes of its block.
+    pub fragment_bytes: u32,
+    /// Whether checksums cover the payload; not needed on one hop over a protocol that
+    /// keeps bytes whole.
+    pub checksum_payload: bool,
+    /// How long the flow may go without any hop carrying it before it fails.
+    pub give_up_after: Duration,
+    /// Where labels and the spread of retries come from.
+    pub seed: u64,
+}
+
+/// Something to put on the link.
+#[derive(Debug)]
+pub enum Transmit<D> {
+    /// Whole small frames, sealed, one after the other.
+    Frames(Bytes),
+    /// One frame whose payload lies in the caller's memory.
+    Fragment {
+        /// Header, and descriptor if the block starts here; to be sealed by the caller.
+        head: FragmentHead,
+        /// The memory of the block.
+        data: D,
+        /// Where the payload starts in the block.
+        offset: u64,
+        /// Bytes of payload taken from the block.
+        length: usize,
+    },
+}
+
+/// Why a flow failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failure {
+    /// No hop carried the flow for [`Settings::give_up_after`].
+    Unreachable {
+        /// What the last hop that answered said, if any did.
+        last: Option<Refusal>,
+    },
+    /// The destination was restarted: its present incarnation never knew this flow.
+    Restarted,
+    /// A hop says that no route leads to the destination, or not from here: the nodes
+    /// disagree about the cluster.
+    NoRoute,
+    /// The destination runs without the flow's channel.
+    NoChannel,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Not admitted; opens at `at` or later if there is something to send.
+    Closed {
+        at: Time,
+    },
+    /// The opening is on its way.
+    Opening {
+        retry_at: Time,
+    },
+    /// Admitted: credit counts.
+    Open,
+    Failed(Failure),
+}
+
+/// One flow at its source. See the [module](self) for the order of calls.
+#[derive(Debug)]
+pub struct Outgoing<D> {
+    settings: Settings,
+    state: State,
+    link_is_up: bool,
+    label: u32,
+    random: u64,
+    /// The destination's incarnation; 0 while unknown.
+    destination_incarnation: u64,
+
+    /// What has not been sent, in order; `tail` comes after all of it.
+    pending: VecDeque<Pending<D>>,
+    /// Encoded small frames, without position, label and checksum.
+    tail: BytesMut,
+    /// What has been sent and is not delivered, in order.
+    sent: VecDeque<Sent<D>>,
+    /// The opening frame while it may have to be repeated.
+    opening: Option<Bytes>,
+    retained_bytes: u64,
+
+    /// Position of the next frame.
+    position: u64,
+    delivered: u64,
+    granted: u64,
+
+    next_message: u32,
+    /// Every message before this one is delivered.
+    delivered_messages: u32,
+    acknowledgement_wanted: bool,
+
+    /// When the flow was last found not to be carried though it had something to send.
+    stuck_since: Option<Time>,
+    last_refusal: Option<Refusal>,
+    attempts: u32,
+    /// When the last credit came, or the last frame left while there was none outstanding.
+    last_progress: Time,
+    probes: u32,
+    control: Option<Kind>,
+}
+
+impl<D: Clone> Outgoing<D> {
+    /// A flow that has sent nothing yet, over a link that is not up yet.
+    #[must_use]
+    pub fn new(settings: Settings, now: Time) -> Self {
+        Self {
+            settings,
+            state: State::Closed { at: now },
+            link_is_up: false,
+            label: 0,
+            random: settings.seed,
+            destination_incarnation: 0,
+            pending: VecDeque::new(),
+            tail: BytesMut::new(),
+            sent: VecDeque::new(),
+            opening: None,
+            retained_bytes: 0,
+            position: 0,
+            delivered: 0,
+            granted: 0,
+            next_message: 0,
+            delivered_messages: 0,
+            acknowledgement_wanted: false,
+            stuck_since: None,
+            last_refusal: None,
+            attempts: 0,
+            last_progress: now,
+            probes: 0,
+            control: None,
+        }
+    }
+
+    // ---- input from the application ------------------------------------------------
+
+    /// Starts the next message and returns its number.
+    pub fn begin_message(&mut self) -> u32 {
+        let message = self.next_message;
+        self.next_message = self.next_message.wrapping_add(1);
+        message
+    }
+
+    /// Gives a message that will not be completed up. The destination discards what it has
+    /// of it; memory that the caller lent for it is forgotten.
+    pub fn abort_message(&mut self, message: u32) {
+        self.forget_blocks_of(message);
+        self.push_frame(Flags::ABORT, message, 0, &[]);
+    }
+
+    /// Asks for the acknowledgement of everything pushed so far as soon as it is delivered,
+    /// because somebody waits for it.
+    pub fn request_acknowledgement(&mut self) {
+        self.acknowledgement_wanted = true;
+        if self.nothing_unsent() && !self.sent.is_empty() && self.state == State::Open {
+            self.acknowledgement_wanted = false;
+            self.control = Some(Kind::Probe);
+        }
+    }
+
+    // ---- output ---------------------------------------------------------------------
+
+    /// A control frame to send to the destination, if one is due.
+    pub fn poll_control(&mut self) -> Option<Header> {
+        if !self.link_is_up {
+            return None;
+        }
+        let kind = self.control.take()?;
+        let mut header = Header::new(kind, self.settings.flow, self.label);
+        header.position = self.position;
+        Some(header)
+    }
+
+    // ---- input from the network -----------------------------------------------------
+
+    /// The destination's newest credit, perhaps lowered on its way.
+    pub fn handle_credit(&mut self, credit: &Header, now: Time) {
+        debug_assert_eq!(credit.kind, Kind::Credit);
+        let (delivered, granted) = (credit.position, credit.offset);
+        let out_of_range = delivered < self.delivered || delivered > self.position;
+        if credit.label != self.label || out_of_range || granted < delivered {
+            return;
+        }
+        match self.state {
+            State::Opening { .. } => {
+                self.opening = None;
+                self.destination_incarnation = credit.credit_incarnation();
+                self.rewind(delivered);
+                self.granted = granted;
+                self.state = State::Open;
+            }
+            State::Open => {
+                self.release(delivered);
+                self.granted = self.granted.max(granted);
+            }
+            State::Closed { .. } | State::Failed(_) => return,
+        }
+        self.stuck_since = None;
+        self.last_refusal = None;
+        self.attempts = 0;
+        self.probes = 0;
+        self.last_progress = now;
+    }
+
+    /// Some hop does not carry the flow.
+    pub fn handle_refusal(&mut self, refusal: &Header, now: Time) {
+        let Some(reason) = refusal.reason() else {
+            return;
+        };
+        let live = matches!(self.state, State::Opening { .. } | State::Open);
+        if refusal.label != self.label || !live {
+            return;
+        }
+        self.last_refusal = Some(reason);
+        match reason {
+            Refusal::NoRoom => {
+                // The hop lives: waiting for its memory is not being stuck.
+                self.stuck_since = None;
+                self.close_until_retry(now);
+            }
+            Refusal::LinkDown => self.close_until_retry(now),
+            Refusal::Unknown | Refusal::Corrupt => {
+                self.stuck_since.get_or_insert(now);
+                if self.attempts > 1 {
+                    self.close_until_retry(now);
+                } else {
+                    self.attempts += 1;
+                    self.state = State::Closed { at: now };
+                }
+            }
+            Refusal::OtherIncarnation => self.handle_other_incarnation(refusal.offset, now),
+            Refusal::NoRoute => self.state = State::Failed(Failure::NoRoute),
+            Refusal::NoChannel => self.state = State::Failed(Failure::NoChannel),
+        }
+    }
+
+    /// The link to the first hop is up, for the first time or again.
+    pub fn handle_link_up(&mut self, now: Time) {
+        self.link_is_up = true;
+        self.attempts = 0;
+        if let State::Closed { .. } = self.state {
+            self.state = State::Closed { at: now };
+        }
+    }
+
+    /// The link to the first hop is lost: credit over it is void.
+    pub fn handle_link_lost(&mut self, now: Time) {
+        self.link_is_up = false;
+        self.control = None;
+        if matches!(self.state, State::Opening { .. } | State::Open) {
+            self.state = State::Closed { at: now };
+        }
+        if self.has_undelivered() {
+            self.stuck_since.get_or_insert(now);
+        }
+    }
+
+    // ---- time -----------------------------------------------------------------------
+
+    /// When [`handle_timeout`](Self::handle_timeout) has something to do, or
+    /// [`poll_transmit`](Self::poll_transmit) something to repeat.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Time> {
+        let stuck = self
+            .stuck_since
+            .map(|since| since + self.settings.give_up_after);
+        let own = match self.state {
+            State::Failed(_) => return None,
+            State::Closed { at } if self.link_is_up && self.has_undelivered() => Some(at),
+            State::Closed { .. } => None,
+            State::Opening { retry_at } => Some(retry_at),
+            State::Open if self.has_undelivered() => Some(self.last_progress + self.probe_wait()),
+            State::Open => Some(self.last_progress + IDLE_CLOSE),
+        };
+        match (stuck, own) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Does what is due: probes, closes an idle flow, fails one that nobody carries.
+    pub fn handle_timeout(&mut self, now: Time) {
+        if self.state != State::Open && self.has_undelivered() {
+            self.stuck_since.get_or_insert(now);
+        }
+        if let Some(since) = self.stuck_since
+            && now >= since + self.settings.give_up_after
+            && !matches!(self.state, State::Failed(_))
+        {
+            self.state = State::Failed(Failure::Unreachable {
+                last: self.last_refusal,
+            });
+            return;
+        }
+        if self.state != State::Open {
+            return;
+        }
+        if self.has_undelivered() {
+            if now >= self.last_progress + self.probe_wait() {
+                self.control = Some(Kind::Probe);
+                self.probes += 1;
+                self.last_progress = now;
+            }
+        } else if now >= self.last_progress + IDLE_CLOSE {
+            self.control = Some(Kind::Close);
+            self.state = State::Closed { at: now };
+        }
+    }
+
+    // ---- state ----------------------------------------------------------------------
+
+    /// The flow.
+    #[must_use]
+    pub const fn flow(&self) -> FlowKey {
+        self.settings.flow
+    }
+
+    /// Whether the destination has all of `message`.
+    #[must_use]
+    pub const fn is_delivered(&self, message: u32) -> bool {
+        // Numbers wrap; a flow never has half of them in flight.
+        self.delivered_messages
+            .wrapping_sub(message)
+            .wrapping_sub(1)
+            < u32::MAX / 2
+    }
+
+    /// Whether everything that was pushed is delivered.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        !self.has_undelivered()
+    }
+
+    /// Whether nothing waits to be sent for the first time (it may still be undelivered).
+    #[must_use]
+    pub fn nothing_unsent(&self) -> bool {
+        self.pending.is_empty() && self.tail.is_empty()
+    }
+
+    /// Bytes of messages that are kept because they are not delivered.
+    #[must_use]
+    pub const fn retained_bytes(&self) -> u64 {
+        self.retained_bytes
+    }
+
+    /// Where the flow stands: positions delivered, sent and granted up to, in charged bytes.
+    #[must_use]
+    pub const fn positions(&self) -> (u64, u64, u64) {
+        (self.delivered, self.position, self.granted)
+    }
+
+    /// What the last hop that refused the flow said, while it is not carried.
+    #[must_use]
+    pub const fn last_refusal(&self) -> Option<Refusal> {
+        self.last_refusal
+    }
+
+    /// Why the flow failed, and the numbers of the messages that were not delivered. They
+    /// are dropped; what is packed afterwards opens the flow anew.
+    pub fn take_failure(&mut self, now: Time) -> Option<(Failure, Range<u32>)> {
+        let State::Failed(failure) = self.state else {
+            return None;
+        };
+        let undelivered = self.delivered_messages..self.next_message;
+        self.pending.clear();
+        self.tail.clear();
+        self.sent.clear();
+        self.opening = None;
+        self.retained_bytes = 0;
+        self.delivered = self.position;
+        self.delivered_messages = self.next_message;
+        self.destination_incarnation = 0;
+        self.acknowledgement_wanted = false;
+        self.stuck_since = None;
+        self.last_refusal = None;
+        self.attempts = 0;
+        self.control = None;
+        self.state = State::Closed { at: now };
+        Some((failure, undelivered))
+    }
+
+    /// Whether the flow has failed and [`take_failure`](Self::take_failure) tells why.
+    #[must_use]
+    pub const fn has_failed(&self) -> bool {
+        matches!(self.state, State::Failed(_))
+    }
+
+    // ---- inside ---------------------------------------------------------------------
+
+    fn has_undelivered(&self) -> bool {
+        !self.sent.is_empty() || !self.nothing_unsent()
+    }
+
+    fn handle_other_incarnation(&mut self, incarnation: u64, now: Time) {
+        // Nothing but the opening has gone to the incarnation that we thought of, and it
+        // was refused: the messages can go to the one that is there.
+        let only_the_opening = self.opening.is_some() && self.sent.len() <= 1;
+        let at_message_start = self.sent.front().is_none_or(Sent::starts_message);
+        if only_the_opening && at_message_start && incarnation != self.destination_incarnation {
+            self.destination_incarnation = incarnation;
+            self.state = State::Closed { at: now };
+        } else {
+            self.state = State::Failed(Failure::Restarted);
+        }
+    }
+
+    fn close_until_retry(&mut self, now: Time) {
+        self.attempts = self.attempts.saturating_add(1);
+        let wait = backoff(OPENING_RETRY_FIRST / 4, OPENING_RETRY_MOST, self.attempts);
+        let at = now + self.spread(wait);
+        self.state = State::Closed { at };
+        if self.last_refusal != Some(Refusal::NoRoom) {
+            self.stuck_since.get_or_insert(now);
+        }
+    }
+
+    fn probe_wait(&self) -> Duration {
+        backoff(PROBE_FIRST, PROBE_MOST, self.probes)
+    }
+
+    /// Between half of `wait` and all of it, so that many flows do not retry at once.
+    fn spread(&mut self, wait: Duration) -> Duration {
+        let half = wait / 2;
+        let part = u32::try_from(self.next_random() >> 32).unwrap_or(0) % 1024;
+        half + half * part / 1024
+    }
+
+    /// SplitMix64.
+    fn next_random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+fn backoff(first: Duration, most: Duration, attempts: u32) -> Duration {
+    (first * 2u32.pow(attempts.min(10))).min(most)
+}

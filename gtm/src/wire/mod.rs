@@ -1,0 +1,32 @@
+//! What travels on a link, byte for byte (`docs/wire-format.md` has the pictures).
+//!
+//! Two levels, as in smoltcp: the `repr(C)` layout that bytes are read into
+//! ([`header::RawHeader`]), and the small checked values made of it once at the edge
+//! ([`Header`], [`Descriptor`], [`Opening`]), which cannot hold nonsense.
+
+pub mod checksum;
+pub mod descriptor;
+pub mod header;
+pub mod opening;
+#[cfg(test)]
+mod tests;
+
+pub use descriptor::{DESCRIPTOR_BYTES, Descriptor, ReceiveMode, SendMode};
+pub use header::{
+    CHARGE_PER_FRAME, Flags, FlowKey, HEADER_BYTES, Header, Kind, MAX_PAYLOAD_BYTES, Refusal,
+    WireError,
+};
+pub use opening::{OPENING_BYTES, Opening};
+
+/// Payload of a small frame at most: it always fits in the share of memory that an admitted
+/// flow is guaranteed at every hop ([`GUARANTEED_BYTES`](crate::budget::GUARANTEED_BYTES)),
+/// with an opening in front, and travels on the urgent lane.
+pub const SMALL_PAYLOAD_BYTES: usize = 3904;
+
+const _: () = assert!(
+    SMALL_PAYLOAD_BYTES as u64 + OPENING_BYTES as u64 + CHARGE_PER_FRAME
+        <= crate::budget::GUARANTEED_BYTES
+);
+
+/// The version of everything in this module; compared in the handshake.
+pub const WIRE_VERSION: u16 = 1;
