@@ -1,1 +1,39 @@
-//! To be written.
+//! What madgate's benches share: how processes are staged, what they send to each other, how
+//! it is measured and how it is told.
+//!
+//! A scenario bench is a program under `src/bin/`. It knows some [`Contestant`]s, and asks
+//! [`rounds::run`] to measure each of them at each [`Point`], in alternating rounds:
+//!
+//! ```text
+//!   bench ──stage()──> Contestant ──starts──> source ═══> relay (or none) ═══> sink
+//!     │                                         │           │                    │
+//!     ├── "go" ────────────────────────────────>│      CPU seconds       report  │
+//!     │<───────────────────────────────────────────────────┴─────────────────────┘
+//!     └──> Figures: medians over the rounds, as a table or one line of JSON each
+//! ```
+//!
+//! All of them are processes of their own: the bench starts itself again with a hidden
+//! subcommand ([`children`]). What a source sends and a sink checks is the same for every
+//! contestant ([`ends`], over anything that is a [`ends::MessageEnd`]); [`plain`] is the
+//! end that speaks over a bare socket.
+//!
+//! Start reading in [`contestant`], then [`ends`].
+
+#![forbid(unsafe_code)]
+
+pub mod children;
+pub mod contestant;
+pub mod ends;
+pub mod machine;
+pub mod pattern;
+pub mod plain;
+pub mod process;
+pub mod rounds;
+pub mod samples;
+pub mod table;
+pub mod waiting;
+
+pub use contestant::{Contestant, Measure, Point, Stage, Timing};
+pub use machine::Machine;
+pub use process::Process;
+pub use rounds::Figures;

@@ -1,0 +1,194 @@
+//! The figures as a table for people and as lines of JSON for programs.
+
+use std::io::{self, Write};
+
+use madgate_benches::Figures;
+use madgate_benches::contestant::{Measure, Point};
+use madgate_benches::rounds::Results;
+use madgate_benches::samples::Samples;
+use madgate_benches::table::Table;
+use serde::Serialize;
+
+/// The relay that others are compared with.
+const REFERENCE: &str = "haproxy";
+
+/// From this size on, what counts is bandwidth; below, messages per second.
+const LARGE_BYTES: usize = 64 * 1024;
+
+/// All that is known of one relay and one size; what was not measured is null.
+#[derive(Debug, Serialize)]
+struct Line<'a> {
+    relay: &'a str,
+    message_bytes: usize,
+    gb_per_s: Option<f64>,
+    cpu_s_per_gib: Option<f64>,
+    messages_per_s: Option<f64>,
+    half_rtt_us: Option<f64>,
+    half_rtt_p99_us: Option<f64>,
+}
+
+/// One row of the table: what it shows of which point.
+struct Row {
+    title: &'static str,
+    point: Point,
+    figure: fn(&Figures) -> &Samples,
+    /// What one unit in the table is.
+    unit: f64,
+    decimals: usize,
+}
+
+const fn row(
+    title: &'static str,
+    point: Point,
+    figure: fn(&Figures) -> &Samples,
+    unit: f64,
+    decimals: usize,
+) -> Row {
+    Row {
+        title,
+        point,
+        figure,
+        unit,
+        decimals,
+    }
+}
+
+const ROWS: [Row; 9] = [
+    row(
+        "1 MiB, GB/s",
+        Point::stream(1 << 20),
+        |it| &it.gb_per_s,
+        1.0,
+        2,
+    ),
+    row(
+        "1 MiB, relay CPU s/GiB",
+        Point::stream(1 << 20),
+        |it| &it.cpu_s_per_gib,
+        1.0,
+        3,
+    ),
+    row(
+        "64 KiB, GB/s",
+        Point::stream(64 << 10),
+        |it| &it.gb_per_s,
+        1.0,
+        2,
+    ),
+    row(
+        "64 KiB, relay CPU s/GiB",
+        Point::stream(64 << 10),
+        |it| &it.cpu_s_per_gib,
+        1.0,
+        3,
+    ),
+    row(
+        "8 B, million messages/s *",
+        Point::stream(8),
+        |it| &it.messages_per_s,
+        1e6,
+        2,
+    ),
+    row(
+        "64 B, million messages/s *",
+        Point::stream(64),
+        |it| &it.messages_per_s,
+        1e6,
+        2,
+    ),
+    row(
+        "1 KiB, million messages/s *",
+        Point::stream(1024),
+        |it| &it.messages_per_s,
+        1e6,
+        2,
+    ),
+    row(
+        "8 B, half round trip, median µs",
+        Point::ping_pong(8),
+        |it| &it.half_rtt_us,
+        1.0,
+        1,
+    ),
+    row(
+        "8 B, half round trip, 99 % µs",
+        Point::ping_pong(8),
+        |it| &it.half_rtt_p99_us,
+        1.0,
+        1,
+    ),
+];
+
+const NOTES: &str = "\
+In parentheses: compared with haproxy in the same run.
+* Each message framed on its own. The ends of a TCP relay write them in batches of 64 KiB:
+  a relay has no messages of its own, and cannot do better.";
+
+/// Prints the table.
+pub(crate) fn print_table(names: &[&'static str], results: &Results) -> io::Result<()> {
+    let mut table = Table::new([""].iter().chain(names).copied());
+    for row in &ROWS {
+        let median = |name| {
+            let figures = results.get(&(name, row.point))?;
+            (row.figure)(figures).median()
+        };
+        let mut cells = vec![row.title.to_owned()];
+        cells.extend(
+            names
+                .iter()
+                .map(|name| match (median(name), median(REFERENCE)) {
+                    (None, _) => "-".to_owned(),
+                    (Some(value), Some(reference)) if *name != REFERENCE => format!(
+                        "{:.*} ({:.2}x)",
+                        row.decimals,
+                        value / row.unit,
+                        value / reference
+                    ),
+                    (Some(value), _) => format!("{:.*}", row.decimals, value / row.unit),
+                }),
+        );
+        table.row(cells);
+    }
+    writeln!(io::stdout().lock(), "\n{table}\n{NOTES}")
+}
+
+/// Prints one line of JSON for each relay and size.
+pub(crate) fn print_json(names: &[&'static str], results: &Results) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    let mut sizes: Vec<usize> = results
+        .keys()
+        .map(|(_, point)| point.message_bytes)
+        .collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    for name in names {
+        for bytes in &sizes {
+            let line = line(name, *bytes, results);
+            writeln!(stdout, "{}", serde_json::to_string(&line)?)?;
+        }
+    }
+    Ok(())
+}
+
+fn line<'a>(relay: &'static str, message_bytes: usize, results: &Results) -> Line<'a> {
+    let at = |measure, figure: fn(&Figures) -> &Samples| {
+        let point = Point {
+            measure,
+            message_bytes,
+        };
+        figure(results.get(&(relay, point))?).median()
+    };
+    let large = message_bytes >= LARGE_BYTES;
+    let bulk = |figure| large.then(|| at(Measure::Stream, figure)).flatten();
+    Line {
+        relay,
+        message_bytes,
+        gb_per_s: bulk(|it| &it.gb_per_s),
+        cpu_s_per_gib: bulk(|it| &it.cpu_s_per_gib),
+        messages_per_s: (!large)
+            .then(|| at(Measure::Stream, |it| &it.messages_per_s))
+            .flatten(),
+        half_rtt_us: at(Measure::PingPong, |it| &it.half_rtt_us),
+        half_rtt_p99_us: at(Measure::PingPong, |it| &it.half_rtt_p99_us),
+    }
+}

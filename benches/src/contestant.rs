@@ -1,0 +1,117 @@
+//! What takes part in a bench, and what is measured of it.
+
+use std::io;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
+
+use crate::ends::{PingReport, StreamReport};
+use crate::process::Process;
+
+/// What is done with messages of one size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum Measure {
+    /// They go one way, as fast as they can.
+    Stream,
+    /// One goes there and comes back before the next leaves.
+    PingPong,
+}
+
+impl Measure {
+    /// The name that the command line knows it by.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Stream => "stream",
+            Self::PingPong => "ping-pong",
+        }
+    }
+}
+
+/// One measurement: what is done, with messages of which size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Point {
+    /// What is done.
+    pub measure: Measure,
+    /// Bytes in a message.
+    pub message_bytes: usize,
+}
+
+impl Point {
+    /// Messages of `message_bytes` one way.
+    pub const fn stream(message_bytes: usize) -> Self {
+        Self {
+            measure: Measure::Stream,
+            message_bytes,
+        }
+    }
+
+    /// Messages of `message_bytes` there and back.
+    pub const fn ping_pong(message_bytes: usize) -> Self {
+        Self {
+            measure: Measure::PingPong,
+            message_bytes,
+        }
+    }
+}
+
+/// How long a measurement takes.
+#[derive(Debug, Clone, Copy)]
+pub struct Timing {
+    /// What passes before anything is counted.
+    pub warm_up: Duration,
+    /// What is counted.
+    pub time: Duration,
+}
+
+/// Something that carries messages from a source to a sink.
+pub trait Contestant {
+    /// The name in tables and JSON.
+    fn name(&self) -> &'static str;
+
+    /// What this machine lacks to run it.
+    fn missing(&self) -> Option<String> {
+        None
+    }
+
+    /// Starts the processes for one measurement, and returns when both ends have said
+    /// `connected` and the source waits for a line.
+    ///
+    /// Then the source of a stream, or of a ping-pong, does what [`run_source`] or
+    /// [`run_ping`] does, the sink what [`run_sink`] or [`run_pong`] does, and the one that
+    /// measured prints its [`Report`] as a line of JSON.
+    ///
+    /// [`run_source`]: crate::ends::run_source
+    /// [`run_ping`]: crate::ends::run_ping
+    /// [`run_sink`]: crate::ends::run_sink
+    /// [`run_pong`]: crate::ends::run_pong
+    ///
+    /// # Errors
+    ///
+    /// If one of them cannot be started, or they do not find each other.
+    fn stage(&self, point: Point, timing: Timing) -> io::Result<Stage>;
+}
+
+/// The processes of one measurement; dropped, they are killed.
+#[derive(Debug)]
+pub struct Stage {
+    /// Sends. It waits for [`Process::go`].
+    pub source: Process,
+    /// Receives.
+    pub sink: Process,
+    /// What stands between them, if anything does: its CPU time is measured.
+    pub relay: Option<Process>,
+    /// The files that they use, removed after them.
+    pub files: Option<TempDir>,
+}
+
+/// What an end reports, as one line of JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Report {
+    /// From the sink of a stream.
+    Stream(StreamReport),
+    /// From the source of a ping-pong.
+    Ping(PingReport),
+}

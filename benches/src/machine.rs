@@ -1,0 +1,68 @@
+//! The machine that a figure belongs to.
+
+use std::fmt;
+use std::fs;
+use std::thread;
+
+/// Load per core above which figures are called unreliable.
+pub const HIGH_LOAD_PER_CORE: f64 = 0.5;
+
+/// What a reader must know of the machine to judge a figure.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    cpu: String,
+    cores: usize,
+    kernel: String,
+    load: Option<f64>,
+}
+
+impl Machine {
+    /// Describes this machine as it is now.
+    pub fn describe() -> Self {
+        let cpu = fs::read_to_string("/proc/cpuinfo")
+            .ok()
+            .and_then(|text| {
+                let line = text.lines().find(|line| line.starts_with("model name"))?;
+                Some(line.split_once(':')?.1.trim().to_owned())
+            })
+            .unwrap_or_else(|| "unknown CPU".to_owned());
+        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease")
+            .map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned());
+        let load = fs::read_to_string("/proc/loadavg")
+            .ok()
+            .and_then(|text| text.split_whitespace().next()?.parse().ok());
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            cpu,
+            cores,
+            kernel,
+            load,
+        }
+    }
+
+    /// What makes figures from this machine unreliable just now, if anything does.
+    pub fn warning(&self) -> Option<String> {
+        let load = self.load?;
+        let cores = f64::from(u32::try_from(self.cores).unwrap_or(u32::MAX));
+        (load > HIGH_LOAD_PER_CORE * cores).then(|| {
+            format!(
+                "the load average is {load:.2} on {} cores: absolute figures mean little, \
+                 and ratios vary",
+                self.cores
+            )
+        })
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            cpu, cores, kernel, ..
+        } = self;
+        write!(formatter, "{cpu}, {cores} cores, Linux {kernel}")?;
+        match self.load {
+            Some(load) => write!(formatter, ", load average {load:.2}"),
+            None => Ok(()),
+        }
+    }
+}

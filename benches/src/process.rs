@@ -1,0 +1,241 @@
+//! Processes of a bench: started, listened to, measured, and never left behind.
+//!
+//! A [`Process`] is killed when it is dropped. When the bench itself is killed nothing is
+//! dropped: for that each child asks the kernel to be killed with its parent
+//! ([`die_with_parent`]), and a program that would not ask is started through one that does
+//! ([`Process::program`]).
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::process::{CommandExt, parent_id};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Signal, set_parent_process_death_signal};
+
+/// Longest wait for something that a process does at once when all is well.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Lines that a process may be ahead of who listens to it.
+const LINES: usize = 64;
+
+/// Tells a child whose child it is, so that it notices a parent that died before it asked.
+const PARENT: &str = "MADGATE_BENCH_PARENT";
+
+/// The subcommand that turns into another program; see [`become_program`].
+pub const EXEC: &str = "exec";
+
+/// A child process.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    child: Child,
+    stdin: Option<ChildStdin>,
+    lines: Receiver<String>,
+}
+
+impl Process {
+    /// Starts this program again with other `arguments`.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be started.
+    pub fn again<A: Into<OsString>>(
+        name: &str,
+        arguments: impl IntoIterator<Item = A>,
+    ) -> io::Result<Self> {
+        let mut command = Command::new(env::current_exe()?);
+        command.args(arguments.into_iter().map(Into::into));
+        Self::spawn(name, command)
+    }
+
+    /// Starts another program.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be started.
+    pub fn program<A: Into<OsString>>(
+        program: &str,
+        arguments: impl IntoIterator<Item = A>,
+    ) -> io::Result<Self> {
+        let mut command = Command::new(env::current_exe()?);
+        command.args([EXEC, "--", program]);
+        command.args(arguments.into_iter().map(Into::into));
+        Self::spawn(program, command)
+    }
+
+    fn spawn(name: &str, mut command: Command) -> io::Result<Self> {
+        let mut child = command
+            .env(PARENT, std::process::id().to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let stdin = child.stdin.take();
+        let (sender, lines) = sync_channel(LINES);
+        if let Some(stdout) = child.stdout.take() {
+            // Ends when the child closes its output or nobody listens any more.
+            thread::spawn(move || {
+                for line in BufReader::new(stdout).lines() {
+                    let Ok(line) = line else { break };
+                    if sender.send(line).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            child,
+            stdin,
+            lines,
+        })
+    }
+
+    /// The next line that the process prints.
+    ///
+    /// # Errors
+    ///
+    /// If it ends, or says nothing for `patience`.
+    pub fn line(&self, patience: Duration) -> io::Result<String> {
+        self.lines.recv_timeout(patience).map_err(|error| {
+            let name = &self.name;
+            io::Error::other(match error {
+                RecvTimeoutError::Timeout => {
+                    format!("{name} said nothing for {} s", patience.as_secs())
+                }
+                RecvTimeoutError::Disconnected => format!("{name} ended too early"),
+            })
+        })
+    }
+
+    /// The rest of the next line, which must start with `word`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`line`](Self::line), or if it starts with another.
+    pub fn word(&self, word: &str) -> io::Result<String> {
+        let line = self.line(PATIENCE)?;
+        match line.strip_prefix(word) {
+            Some(rest) => Ok(rest.trim().to_owned()),
+            None => Err(io::Error::other(format!(
+                "{} said {line:?} where {word:?} was due",
+                self.name
+            ))),
+        }
+    }
+
+    /// Tells the process, which waits for a line, to go on.
+    ///
+    /// # Errors
+    ///
+    /// If it has gone.
+    pub fn go(&mut self) -> io::Result<()> {
+        match &mut self.stdin {
+            Some(stdin) => stdin.write_all(b"go\n"),
+            None => Ok(()),
+        }
+    }
+
+    /// CPU time that the process has used so far, in all of its threads, those that have
+    /// ended too. Its grain is the clock tick (10 ms).
+    ///
+    /// # Errors
+    ///
+    /// If the process has gone.
+    pub fn cpu_time(&self) -> io::Result<Duration> {
+        let text = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
+        cpu_ticks(&text)
+            .map(|ticks| {
+                Duration::from_secs(ticks) / u32::try_from(ticks_per_second()).unwrap_or(100)
+            })
+            .ok_or_else(|| io::Error::other(format!("cannot read the CPU time of {}", self.name)))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself; then there is nothing to kill, and to wait is instant.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Asks the kernel to kill this process when its parent ends; the first thing that a child
+/// does.
+///
+/// The kernel watches the *thread* that started the child, so that a bench starts its
+/// processes from its main thread.
+///
+/// # Errors
+///
+/// If the kernel refuses, or the parent has gone already.
+pub fn die_with_parent() -> io::Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    match env::var(PARENT) {
+        Ok(expected) if expected != parent_id().to_string() => {
+            Err(io::Error::other("the bench that started this has gone"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Turns this process into another program, which is then killed with the parent too.
+/// Returns only if that fails.
+pub fn become_program(program: &[OsString]) -> io::Error {
+    let Some((program, arguments)) = program.split_first() else {
+        return io::Error::other("no program named");
+    };
+    let error = Command::new(program)
+        .args(arguments)
+        .env_remove(PARENT)
+        .exec();
+    io::Error::new(
+        error.kind(),
+        format!("{}: {error}", program.to_string_lossy()),
+    )
+}
+
+/// Whether `program` is in one of the directories where programs are, those of the
+/// administrator too.
+pub fn is_installed(program: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path)
+        .chain(["/usr/sbin".into(), "/sbin".into()])
+        .any(|directory| directory.join(program).is_file())
+}
+
+fn ticks_per_second() -> u64 {
+    rustix::param::clock_ticks_per_second()
+}
+
+/// User and system time in `/proc/PID/stat`: fields 14 and 15. The second field is the name
+/// in parentheses, which may hold anything, so counting starts behind the last of them.
+fn cpu_ticks(stat: &str) -> Option<u64> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace().skip(11);
+    let user: u64 = fields.next()?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    Some(user + system)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_time_is_read_whatever_the_name() {
+        let stat = "7 (a) b 1 (c) S 1 7 7 0 -1 4194560 100 0 0 0 12 30 0 0 20 0 3 0 99 1 1";
+        assert_eq!(cpu_ticks(stat), Some(42));
+        assert_eq!(cpu_ticks("7 (a) S 1"), None);
+    }
+
+    #[test]
+    fn what_is_not_there_is_not_installed() {
+        assert!(is_installed("sh"));
+        assert!(!is_installed("no-such-program-anywhere"));
+    }
+}
