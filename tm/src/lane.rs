@@ -6,6 +6,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use bytes::BytesMut;
 
+pub use crate::piece::Piece;
+pub use crate::slot::{LentSlot, ReceivedSlot};
+
 /// The kind of buffers that a transmission module likes to be fed with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
@@ -76,12 +79,16 @@ pub trait LaneSender: Send + fmt::Debug {
 
     /// Prepares to sleep until the lane takes more. Returns `false` when it can already
     /// (try again instead of sleeping). Costs nothing on protocols whose descriptor tells.
+    /// Waits for what the peer does: a lent slot that another thread of this process drops
+    /// wakes nobody.
     ///
     /// # Errors
     /// When the peer is gone.
     fn arm(&mut self) -> Result<bool, LaneError>;
 
-    /// The descriptor to wait on for room, and with which interest (see [`Poller`](crate::Poller)).
+    /// The descriptor to wait on for room, and with which interest (see
+    /// [`Poller`](crate::Poller)). It is another one than the receiving half's, so that one
+    /// poller can wait on both.
     fn descriptor(&self) -> (BorrowedFd<'_>, crate::Interest);
 
     /// Takes note that the descriptor woke somebody (drains an event counter; nothing on
@@ -128,6 +135,17 @@ pub trait LaneReceiver: Send + fmt::Debug {
     /// Takes note that the descriptor woke somebody (drains an event counter; nothing on
     /// sockets).
     fn acknowledge_wake(&mut self);
+
+    /// Says that bytes are coming and that waking is not worth it before `bytes` of them
+    /// are there (at least 1). Only for bytes that are certain to come: nothing else may be
+    /// waiting behind them. A lane whose descriptor cannot do that wakes at each arrival.
+    ///
+    /// # Errors
+    /// When the system refuses it.
+    fn set_low_water(&mut self, bytes: usize) -> Result<(), LaneError> {
+        let _ = bytes;
+        Ok(())
+    }
 }
 
 /// Where peers that connect are found.
@@ -148,7 +166,8 @@ pub trait Listener: AsFd + Send + fmt::Debug {
 /// It holds a descriptor and nothing else; buffers come with [`establish`](Self::establish).
 /// One that is still connecting answers [`io::ErrorKind::WouldBlock`] until it is.
 pub trait Stranger: AsFd + Send + fmt::Debug {
-    /// Reads what has arrived. `Ok(0)` means that the peer closed the connection.
+    /// Reads what has arrived. `Ok(0)` means that the peer closed the connection. Ask for
+    /// no more than the handshake still has to come: what follows it belongs to the lane.
     ///
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`] when nothing is there.

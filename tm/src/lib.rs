@@ -30,17 +30,18 @@
 #![deny(unsafe_code)]
 
 pub mod lane;
+mod piece;
 pub mod poller;
 pub mod protocol;
 pub mod shm;
+mod slot;
 pub mod tcp;
-
-#[cfg(any(test, feature = "conformance"))]
-pub mod conformance;
 
 pub use lane::{
     Establishing, Lane, LaneClass, LaneError, LaneReceiver, LaneSender, LentSlot, Listener, Piece,
     ReceivedSlot, Shape, Stranger,
 };
-pub use poller::{Interest, Poller, Ready};
-pub use protocol::{Endpoint, EndpointError, Protocol, Tuning, connect, listen};
+pub use poller::{Interest, Poller, Ready, Waker};
+pub use protocol::{
+    Endpoint, EndpointError, Protocol, ShmTuning, TcpTuning, Tuning, connect, largest_frame, listen,
+};

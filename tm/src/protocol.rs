@@ -1,0 +1,384 @@
+//! Which protocols there are, where their nodes listen, and how they are tuned.
+
+use std::fmt;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::lane::{LaneClass, Listener, Stranger};
+use crate::{shm, tcp};
+
+/// A protocol that networks can be made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Protocol {
+    /// TCP over IPv4 or IPv6.
+    Tcp,
+    /// Memory shared between the processes of one host.
+    Shm,
+}
+
+impl Protocol {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Tcp, Self::Shm];
+
+    /// Its name in the cluster file.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Shm => "shm",
+        }
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Protocol {
+    type Err = UnknownProtocol;
+
+    fn from_str(text: &str) -> Result<Self, UnknownProtocol> {
+        Self::ALL
+            .into_iter()
+            .find(|protocol| protocol.name() == text)
+            .ok_or_else(|| UnknownProtocol(text.to_owned()))
+    }
+}
+
+/// A name that is no protocol's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown protocol {0:?}; there are \"tcp\" and \"shm\"")]
+pub struct UnknownProtocol(pub String);
+
+/// Where a node listens on a network. Two that are equal are the same place, as far as can
+/// be told without asking the network.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Endpoint {
+    /// A TCP port.
+    Tcp {
+        /// IPv4 address, IPv6 address (without brackets), or host name, in lower case.
+        host: String,
+        /// Port; zero lets the system choose (only useful to listen on).
+        port: u16,
+    },
+    /// A name in a folder where the nodes of one host meet.
+    Shm {
+        /// The folder.
+        directory: PathBuf,
+        /// The name.
+        name: String,
+    },
+}
+
+/// Longest host name (RFC 1035).
+const HOST_BYTES_MAX: usize = 253;
+
+impl Endpoint {
+    /// Reads an address of the cluster file. `directory` is the network's, for protocols
+    /// that have one.
+    ///
+    /// # Errors
+    /// When the text is no address of this protocol.
+    pub fn parse(
+        protocol: Protocol,
+        text: &str,
+        directory: Option<&Path>,
+    ) -> Result<Self, EndpointError> {
+        match protocol {
+            Protocol::Tcp => Self::parse_tcp(text),
+            Protocol::Shm => Self::parse_shm(text, directory),
+        }
+    }
+
+    /// Which protocol it belongs to.
+    #[must_use]
+    pub fn protocol(&self) -> Protocol {
+        match self {
+            Self::Tcp { .. } => Protocol::Tcp,
+            Self::Shm { .. } => Protocol::Shm,
+        }
+    }
+
+    fn parse_tcp(text: &str) -> Result<Self, EndpointError> {
+        let error = |what| EndpointError {
+            protocol: Protocol::Tcp,
+            text: text.to_owned(),
+            what,
+        };
+        let (host, port) = text
+            .rsplit_once(':')
+            .ok_or_else(|| error("expected HOST:PORT, but there is no port"))?;
+        let host = if let Some(bracketed) = host.strip_prefix('[') {
+            let address = bracketed
+                .strip_suffix(']')
+                .ok_or_else(|| error("the bracket is not closed; expected [IPv6]:PORT"))?;
+            let address: Ipv6Addr = address
+                .parse()
+                .map_err(|_| error("what is in brackets is no IPv6 address"))?;
+            address.to_string()
+        } else if host.contains(':') {
+            return Err(error("an IPv6 address belongs in brackets: [IPv6]:PORT"));
+        } else if let Ok(address) = host.parse::<Ipv4Addr>() {
+            address.to_string()
+        } else if is_host_name(host) {
+            host.to_ascii_lowercase()
+        } else {
+            return Err(error("the host is neither an address nor a host name"));
+        };
+        match port.parse::<u16>() {
+            Ok(port) if port != 0 => Ok(Self::Tcp { host, port }),
+            _ => Err(error("the port is not a number from 1 to 65535")),
+        }
+    }
+
+    fn parse_shm(text: &str, directory: Option<&Path>) -> Result<Self, EndpointError> {
+        let error = |what| EndpointError {
+            protocol: Protocol::Shm,
+            text: text.to_owned(),
+            what,
+        };
+        let directory =
+            directory.ok_or_else(|| error("its network has no directory where nodes meet"))?;
+        if text.is_empty() || text.starts_with('.') || text.contains(['/', '\0']) {
+            return Err(error(
+                "expected a name without '/' that does not start with '.'",
+            ));
+        }
+        let endpoint = Self::Shm {
+            directory: directory.to_owned(),
+            name: text.to_owned(),
+        };
+        if shm::socket_path(directory, text).as_os_str().len() > shm::SOCKET_PATH_BYTES_MAX {
+            return Err(error(
+                "directory and name together are too long for a socket's path",
+            ));
+        }
+        Ok(endpoint)
+    }
+}
+
+/// Whether `text` can be a host name: labels of letters, digits, '-' and '_', not all of
+/// them numbers (that would be a mistyped IPv4 address).
+fn is_host_name(text: &str) -> bool {
+    let labels = || text.strip_suffix('.').unwrap_or(text).split('.');
+    let is_label = |label: &str| {
+        !label.is_empty()
+            && label.len() <= 63
+            && !label.starts_with('-')
+            && label
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+    };
+    text.len() <= HOST_BYTES_MAX
+        && labels().all(is_label)
+        && !labels().all(|label| label.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Self::Shm { directory, name } => f.write_str(&directory.join(name).to_string_lossy()),
+        }
+    }
+}
+
+/// A text that is no address.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is no {protocol} address: {what}")]
+pub struct EndpointError {
+    /// The protocol that it should be an address of.
+    pub protocol: Protocol,
+    /// The text.
+    pub text: String,
+    /// What is wrong, or was expected.
+    pub what: &'static str,
+}
+
+/// How protocols are tuned. The defaults suit one host and local networks alike.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Tuning {
+    /// For TCP.
+    pub tcp: TcpTuning,
+    /// For shared memory.
+    pub shm: ShmTuning,
+}
+
+/// How TCP is tuned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TcpTuning {
+    /// Kernel buffer of a bulk lane, in each direction; zero leaves it to the kernel, which
+    /// adapts it. Default: 512 KiB.
+    pub bulk_buffer_bytes: usize,
+    /// Bytes of a bulk lane that the kernel may hold unsent. Default: 256 KiB.
+    pub bulk_unsent_bytes: u32,
+    /// Bytes of an urgent lane that the kernel may hold unsent. Default: 64 KiB.
+    pub urgent_unsent_bytes: u32,
+    /// A connection that is silent for so long is probed. Default: 10 s.
+    pub keepalive: Duration,
+    /// A connection whose peer acknowledges nothing for so long is given up. Default: 30 s.
+    pub user_timeout: Duration,
+}
+
+impl Default for TcpTuning {
+    fn default() -> Self {
+        Self {
+            bulk_buffer_bytes: 512 << 10,
+            bulk_unsent_bytes: 256 << 10,
+            urgent_unsent_bytes: 64 << 10,
+            keepalive: Duration::from_secs(10),
+            user_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+impl TcpTuning {
+    pub(crate) fn unsent_bytes(&self, class: LaneClass) -> u32 {
+        match class {
+            LaneClass::Urgent => self.urgent_unsent_bytes,
+            LaneClass::Bulk => self.bulk_unsent_bytes,
+        }
+    }
+}
+
+/// How shared memory is tuned. Memory is only taken from the system when it is first used,
+/// and slots that were used last are used first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShmTuning {
+    /// Bytes that a slot of a bulk lane holds, and so the largest frame. Default: 68 KiB,
+    /// a fragment of 64 KiB with its header and descriptors.
+    pub bulk_slot_bytes: usize,
+    /// Slots of a bulk lane. Default: 16.
+    pub bulk_slots: usize,
+    /// Bytes that a slot of an urgent lane holds. Default: 4.5 KiB, a small frame of 4 KiB
+    /// with its header and descriptors.
+    pub urgent_slot_bytes: usize,
+    /// Slots of an urgent lane. Default: 64.
+    pub urgent_slots: usize,
+}
+
+impl Default for ShmTuning {
+    fn default() -> Self {
+        Self {
+            bulk_slot_bytes: (64 << 10) + (4 << 10),
+            bulk_slots: 16,
+            urgent_slot_bytes: (4 << 10) + 512,
+            urgent_slots: 64,
+        }
+    }
+}
+
+/// The largest frame, header included, that the bulk lane of a protocol carries whole.
+#[must_use]
+pub fn largest_frame(protocol: Protocol, tuning: &Tuning) -> usize {
+    match protocol {
+        Protocol::Tcp => tcp::FRAME_BYTES_MAX,
+        Protocol::Shm => tuning.shm.bulk_slot_bytes,
+    }
+}
+
+/// Listens for peers. Resolving a host name may block; nothing else does.
+///
+/// # Errors
+/// When the endpoint is not this host's, or is in use.
+pub fn listen(endpoint: &Endpoint, tuning: &Tuning) -> io::Result<Box<dyn Listener>> {
+    match endpoint {
+        Endpoint::Tcp { host, port } => tcp::listen(host, *port, &tuning.tcp),
+        Endpoint::Shm { directory, name } => shm::listen(directory, name, &tuning.shm),
+    }
+}
+
+/// Begins to connect to a peer. Resolving a host name may block; nothing else does.
+///
+/// A host name that has several addresses: those that fail at once are passed over; when
+/// one fails later, the next call for the same endpoint begins with the one after it.
+///
+/// # Errors
+/// When connecting fails at once.
+pub fn connect(endpoint: &Endpoint, tuning: &Tuning) -> io::Result<Box<dyn Stranger>> {
+    match endpoint {
+        Endpoint::Tcp { host, port } => tcp::connect(host, *port, &tuning.tcp),
+        Endpoint::Shm { directory, name } => shm::connect(directory, name, &tuning.shm),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tcp(text: &str) -> Result<String, String> {
+        Endpoint::parse(Protocol::Tcp, text, None)
+            .map(|endpoint| endpoint.to_string())
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn tcp_addresses() {
+        for text in [
+            "10.0.0.1:7100",
+            "[::1]:7100",
+            "gw-1.left.example:7100",
+            "gw_1:1",
+        ] {
+            assert_eq!(tcp(text).as_deref(), Ok(text));
+        }
+        assert_eq!(
+            tcp("[0:0::1]:7").as_deref(),
+            Ok("[::1]:7"),
+            "one spelling of an address"
+        );
+        assert_eq!(tcp("GW:7").as_deref(), Ok("gw:7"));
+    }
+
+    #[test]
+    fn tcp_mistakes_are_named() {
+        for (text, expected) in [
+            ("10.0.0.1", "no port"),
+            ("10.0.0.1:0", "port"),
+            ("10.0.0.1:65536", "port"),
+            ("10.0.0.1:+", "port"),
+            ("10.0.0.256:1", "neither"),
+            ("::1:7100", "brackets"),
+            ("[::1:7100", "not closed"),
+            ("[10.0.0.1]:7100", "no IPv6"),
+            (":7100", "neither"),
+            ("a b:7100", "neither"),
+            ("", "no port"),
+        ] {
+            let error = tcp(text).unwrap_err();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn shm_names() {
+        let directory = Some(Path::new("/run/madgate/right"));
+        let gw = Endpoint::parse(Protocol::Shm, "gw", directory).unwrap();
+        assert_eq!(gw.to_string(), "/run/madgate/right/gw");
+        assert_eq!(gw.protocol(), Protocol::Shm);
+        for name in ["", ".", "..", ".hidden", "a/b", "a\0b"] {
+            assert!(
+                Endpoint::parse(Protocol::Shm, name, directory).is_err(),
+                "{name:?}"
+            );
+        }
+        assert!(Endpoint::parse(Protocol::Shm, "gw", None).is_err());
+        assert!(Endpoint::parse(Protocol::Shm, &"n".repeat(100), directory).is_err());
+    }
+
+    #[test]
+    fn protocols_have_names() {
+        for protocol in Protocol::ALL {
+            assert_eq!(protocol.name().parse(), Ok(protocol));
+        }
+        assert!("quic".parse::<Protocol>().is_err());
+    }
+}

@@ -1,0 +1,144 @@
+//! The two halves of a TCP lane.
+
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use bytes::BytesMut;
+use socket2::Socket;
+
+use super::{GATHER_LIMIT, sys};
+use crate::lane::{LaneError, LaneReceiver, LaneSender, LentSlot, Piece, ReceivedSlot, Shape};
+use crate::poller::Interest;
+
+const SHAPE: Shape = Shape::Dynamic {
+    gather_limit: GATHER_LIMIT,
+};
+
+#[derive(Debug)]
+pub(super) struct TcpSender {
+    socket: Socket,
+}
+
+impl TcpSender {
+    pub(super) fn new(socket: Socket) -> Self {
+        Self { socket }
+    }
+}
+
+impl Drop for TcpSender {
+    fn drop(&mut self) {
+        // The receiving half has a descriptor of its own: say that nothing more comes. A
+        // connection that is gone already needs not be told.
+        let _ = self.socket.shutdown(std::net::Shutdown::Write);
+    }
+}
+
+impl LaneSender for TcpSender {
+    fn shape(&self) -> Shape {
+        SHAPE
+    }
+
+    fn try_send(&mut self, pieces: &[Piece<'_>]) -> Result<usize, LaneError> {
+        not_now_is_zero(|| sys::send(self.socket.as_fd(), pieces))
+    }
+
+    fn try_lend(&mut self) -> Result<Option<LentSlot>, LaneError> {
+        Err(LaneError::WrongShape("lent slots"))
+    }
+
+    fn commit(&mut self, _slot: LentSlot, _length: usize) -> Result<(), LaneError> {
+        Err(LaneError::WrongShape("lent slots"))
+    }
+
+    fn arm(&mut self) -> Result<bool, LaneError> {
+        Ok(true)
+    }
+
+    fn descriptor(&self) -> (BorrowedFd<'_>, Interest) {
+        (self.socket.as_fd(), Interest::Writable)
+    }
+
+    fn acknowledge_wake(&mut self) {}
+}
+
+#[derive(Debug)]
+pub(super) struct TcpReceiver {
+    socket: Socket,
+    low_water: usize,
+}
+
+impl TcpReceiver {
+    pub(super) fn new(socket: Socket) -> Self {
+        Self {
+            socket,
+            low_water: 1,
+        }
+    }
+}
+
+impl LaneReceiver for TcpReceiver {
+    fn shape(&self) -> Shape {
+        SHAPE
+    }
+
+    fn try_receive(
+        &mut self,
+        straight: &mut [u8],
+        batch: &mut BytesMut,
+    ) -> Result<usize, LaneError> {
+        if straight.is_empty() && batch.len() == batch.capacity() {
+            return Ok(0);
+        }
+        let mut ended = false;
+        let received = not_now_is_zero(|| {
+            let received = sys::receive(self.socket.as_fd(), straight, batch)?;
+            ended = received == 0;
+            Ok(received)
+        })?;
+        if ended {
+            Err(LaneError::Closed)
+        } else {
+            Ok(received)
+        }
+    }
+
+    fn try_receive_slot(&mut self) -> Result<Option<ReceivedSlot>, LaneError> {
+        Err(LaneError::WrongShape("received slots"))
+    }
+
+    fn arm(&mut self) -> Result<bool, LaneError> {
+        Ok(true)
+    }
+
+    fn descriptor(&self) -> (BorrowedFd<'_>, Interest) {
+        (self.socket.as_fd(), Interest::Readable)
+    }
+
+    fn acknowledge_wake(&mut self) {}
+
+    fn set_low_water(&mut self, bytes: usize) -> Result<(), LaneError> {
+        let bytes = bytes.max(1);
+        if bytes != self.low_water {
+            let wanted = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+            sys::set_receive_low_water(self.socket.as_fd(), wanted)?;
+            self.low_water = bytes;
+        }
+        Ok(())
+    }
+}
+
+/// Repeats what a signal interrupted; *would block* is zero; a connection that the peer
+/// closed before is [`LaneError::Closed`].
+fn not_now_is_zero(mut call: impl FnMut() -> io::Result<usize>) -> Result<usize, LaneError> {
+    loop {
+        match call() {
+            Ok(count) => return Ok(count),
+            Err(error) => match error.kind() {
+                ErrorKind::WouldBlock => return Ok(0),
+                ErrorKind::Interrupted => {}
+                ErrorKind::BrokenPipe => return Err(LaneError::Closed),
+                _ => return Err(LaneError::Broken(error)),
+            },
+        }
+    }
+}
