@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
@@ -63,6 +63,54 @@ pub struct Timing {
     pub warm_up: Duration,
     /// What is counted.
     pub time: Duration,
+}
+
+/// How often and how long a bench measures, on its command line.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct RoundArguments {
+    /// How often everything is measured; what counts is the median.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    rounds: u16,
+    /// Seconds for each measurement.
+    #[arg(long, default_value_t = 1.0)]
+    time: f64,
+    /// One short round: shows that everything works, not how fast.
+    #[arg(long)]
+    quick: bool,
+}
+
+impl RoundArguments {
+    /// Seconds for each measurement of a quick round.
+    const QUICK_TIME: f64 = 0.2;
+
+    /// The warm-up, as a part of the time that is counted.
+    const WARM_UP: f64 = 0.25;
+
+    /// How many rounds.
+    pub fn count(&self) -> u16 {
+        if self.quick { 1 } else { self.rounds }
+    }
+
+    /// How long each measurement takes.
+    ///
+    /// # Errors
+    ///
+    /// If the time asked for is none.
+    pub fn timing(&self) -> io::Result<Timing> {
+        let time = if self.quick {
+            Self::QUICK_TIME
+        } else {
+            self.time
+        };
+        let seconds = |value: f64| {
+            Duration::try_from_secs_f64(value)
+                .map_err(|error| io::Error::other(format!("--time {time}: {error}")))
+        };
+        Ok(Timing {
+            warm_up: seconds(time * Self::WARM_UP)?,
+            time: seconds(time)?,
+        })
+    }
 }
 
 /// Something that carries messages from a source to a sink.

@@ -40,6 +40,15 @@ impl Machine {
         }
     }
 
+    /// Names this machine on standard error, and warns if its figures are unreliable.
+    pub fn announce() {
+        let machine = Self::describe();
+        eprintln!("{machine}");
+        if let Some(warning) = machine.warning() {
+            eprintln!("warning: {warning}");
+        }
+    }
+
     /// What makes figures from this machine unreliable just now, if anything does.
     pub fn warning(&self) -> Option<String> {
         let load = self.load?;

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use crate::contestant::{Contestant, Measure, Point, Report, Stage, Timing};
+use crate::contestant::{Contestant, Measure, Point, Report, RoundArguments, Stage, Timing};
 use crate::process::PATIENCE;
 use crate::samples::Samples;
 
@@ -32,8 +32,8 @@ pub struct Figures {
 /// All figures, by contestant and point.
 pub type Results = BTreeMap<(&'static str, Point), Figures>;
 
-/// Measures all `contestants` at all `points`, `rounds` times; says to `progress` what it is
-/// at.
+/// Measures all `contestants` at all `points`, and says on standard error what it is at.
+/// Those that this machine lacks something for are named there, and have no figures.
 ///
 /// # Errors
 ///
@@ -41,27 +41,39 @@ pub type Results = BTreeMap<(&'static str, Point), Figures>;
 pub fn run(
     contestants: &[Box<dyn Contestant>],
     points: &[Point],
-    timing: Timing,
-    rounds: usize,
-    mut progress: impl FnMut(&str),
+    arguments: &RoundArguments,
 ) -> io::Result<Results> {
+    let (present, absent): (Vec<_>, Vec<_>) = contestants
+        .iter()
+        .map(|contestant| (contestant, contestant.missing()))
+        .partition(|(_, missing)| missing.is_none());
+    for (contestant, missing) in absent {
+        let missing = missing.unwrap_or_default();
+        eprintln!("{} is left out: {missing}", contestant.name());
+    }
+    let timing = arguments.timing()?;
+    let rounds = arguments.count();
     let mut results = Results::new();
     for round in 0..rounds {
+        eprintln!("round {} of {rounds}", round + 1);
         for point in points {
-            for turn in 0..contestants.len() {
-                let contestant = &contestants[(turn + round) % contestants.len()];
+            for turn in 0..present.len() {
+                let (contestant, _) = present[(turn + usize::from(round)) % present.len()];
                 let name = contestant.name();
-                let what = format!(
-                    "{name}, {} of {} bytes",
-                    point.measure.name(),
-                    point.message_bytes
-                );
-                progress(&format!("round {} of {rounds}: {what}", round + 1));
+                let what = || {
+                    let Point {
+                        measure,
+                        message_bytes,
+                    } = point;
+                    format!("{name}, {} of {message_bytes} bytes", measure.name())
+                };
                 let figures = results.entry((name, *point)).or_default();
                 contestant
                     .stage(*point, timing)
                     .and_then(|stage| measure(stage, *point, timing, figures))
-                    .map_err(|error| io::Error::new(error.kind(), format!("{what}: {error}")))?;
+                    .map_err(|error| {
+                        io::Error::new(error.kind(), format!("{}: {error}", what()))
+                    })?;
             }
         }
     }

@@ -20,13 +20,13 @@ mod socat;
 
 use std::io;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use madgate_benches::children::ChildCommand;
+use madgate_benches::contestant::RoundArguments;
 use madgate_benches::process::die_with_parent;
 use madgate_benches::waiting::Wait;
-use madgate_benches::{Contestant, Machine, Point, Timing, rounds};
+use madgate_benches::{Contestant, Machine, Point, rounds};
 
 /// What is measured: bandwidth, rate of small messages, latency.
 const POINTS: [Point; 6] = [
@@ -38,9 +38,6 @@ const POINTS: [Point; 6] = [
     Point::ping_pong(8),
 ];
 
-/// The warm-up, as a part of the time that is counted.
-const WARM_UP: f64 = 0.25;
-
 /// Measures one relay hop over TCP on loopback, side by side.
 #[derive(Debug, Parser)]
 #[command(name = "relay", args_conflicts_with_subcommands = true)]
@@ -48,21 +45,14 @@ struct Arguments {
     /// Print one line of JSON per relay and size instead of a table.
     #[arg(long)]
     json: bool,
-    /// How often everything is measured; what counts is the median.
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
-    rounds: u16,
-    /// Seconds for each measurement.
-    #[arg(long, default_value_t = 1.0)]
-    time: f64,
+    #[command(flatten)]
+    rounds: RoundArguments,
     /// The relays to measure.
     #[arg(long, value_enum, value_delimiter = ',', default_values = ["bare", "haproxy", "socat"])]
     relays: Vec<Relay>,
     /// How the ends of the peers wait.
     #[arg(long, value_enum, default_value = "sleep")]
     ends: Wait,
-    /// One short round: shows that everything works, not how fast.
-    #[arg(long)]
-    quick: bool,
     #[command(subcommand)]
     child: Option<Child>,
 }
@@ -100,47 +90,21 @@ fn main() -> ExitCode {
 }
 
 fn bench(arguments: &Arguments) -> io::Result<()> {
-    let machine = Machine::describe();
-    eprintln!("{machine}");
-    if let Some(warning) = machine.warning() {
-        eprintln!("warning: {warning}");
-    }
-
-    let mut contestants: Vec<Box<dyn Contestant>> = Vec::new();
-    for relay in &arguments.relays {
-        let contestant: Box<dyn Contestant> = match relay {
-            Relay::Bare => Box::new(bare::Bare(arguments.ends)),
-            Relay::Haproxy => Box::new(haproxy::Haproxy(arguments.ends)),
-            Relay::Socat => Box::new(socat::Socat(arguments.ends)),
-        };
-        match contestant.missing() {
-            Some(missing) => eprintln!("{} is left out: {missing}", contestant.name()),
-            None => contestants.push(contestant),
-        }
-    }
-
-    let (rounds, time) = match arguments.quick {
-        true => (1, 0.2),
-        false => (usize::from(arguments.rounds), arguments.time),
-    };
-    let timing = Timing {
-        warm_up: seconds(time * WARM_UP)?,
-        time: seconds(time)?,
-    };
-    let results = rounds::run(&contestants, &POINTS, timing, rounds, |what| {
-        eprintln!("{what}");
-    })?;
-    let names: Vec<_> = contestants
+    Machine::announce();
+    let contestants: Vec<Box<dyn Contestant>> = arguments
+        .relays
         .iter()
-        .map(|contestant| contestant.name())
+        .map(|relay| -> Box<dyn Contestant> {
+            match relay {
+                Relay::Bare => Box::new(bare::Bare(arguments.ends)),
+                Relay::Haproxy => Box::new(haproxy::Haproxy(arguments.ends)),
+                Relay::Socat => Box::new(socat::Socat(arguments.ends)),
+            }
+        })
         .collect();
+    let results = rounds::run(&contestants, &POINTS, &arguments.rounds)?;
     match arguments.json {
-        true => report::print_json(&names, &results),
-        false => report::print_table(&names, &results),
+        true => report::print_json(&results),
+        false => report::print_table(&results),
     }
-}
-
-fn seconds(value: f64) -> io::Result<Duration> {
-    Duration::try_from_secs_f64(value)
-        .map_err(|error| io::Error::other(format!("{value} s as a time: {error}")))
 }

@@ -125,8 +125,9 @@ In parentheses: compared with haproxy in the same run.
   a relay has no messages of its own, and cannot do better.";
 
 /// Prints the table.
-pub(crate) fn print_table(names: &[&'static str], results: &Results) -> io::Result<()> {
-    let mut table = Table::new([""].iter().chain(names).copied());
+pub(crate) fn print_table(results: &Results) -> io::Result<()> {
+    let names = names(results);
+    let mut table = Table::new([""].iter().chain(&names).copied());
     for row in &ROWS {
         let median = |name| {
             let figures = results.get(&(name, row.point))?;
@@ -153,7 +154,7 @@ pub(crate) fn print_table(names: &[&'static str], results: &Results) -> io::Resu
 }
 
 /// Prints one line of JSON for each relay and size.
-pub(crate) fn print_json(names: &[&'static str], results: &Results) -> io::Result<()> {
+pub(crate) fn print_json(results: &Results) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     let mut sizes: Vec<usize> = results
         .keys()
@@ -161,13 +162,20 @@ pub(crate) fn print_json(names: &[&'static str], results: &Results) -> io::Resul
         .collect();
     sizes.sort_unstable();
     sizes.dedup();
-    for name in names {
+    for name in names(results) {
         for bytes in &sizes {
             let line = line(name, *bytes, results);
             writeln!(stdout, "{}", serde_json::to_string(&line)?)?;
         }
     }
     Ok(())
+}
+
+/// The relays that were measured.
+fn names(results: &Results) -> Vec<&'static str> {
+    let mut names: Vec<_> = results.keys().map(|(name, _)| *name).collect();
+    names.dedup();
+    names
 }
 
 fn line<'a>(relay: &'static str, message_bytes: usize, results: &Results) -> Line<'a> {

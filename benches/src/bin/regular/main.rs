@@ -1,0 +1,148 @@
+//! The regular path: two processes, nothing between them, over a socket of the kernel's.
+//!
+//! What a message API over one hop is measured against: a bare TCP connection on loopback,
+//! and a Unix socket, with ends that wait in the same way.
+//!
+//! ```text
+//! cargo run --release -p madgate-benches --bin regular -- --help
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod direct;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::{Parser, ValueEnum};
+use madgate_benches::children::ChildCommand;
+use madgate_benches::contestant::{Measure, RoundArguments};
+use madgate_benches::rounds::Results;
+use madgate_benches::table::Table;
+use madgate_benches::waiting::Wait;
+use madgate_benches::{Contestant, Machine, Point, rounds};
+use serde::Serialize;
+
+use direct::{DirectTcp, DirectUnix};
+
+/// What is measured: bandwidth, rate of small messages, latency.
+const POINTS: [Point; 4] = [
+    Point::stream(1 << 20),
+    Point::stream(64 << 10),
+    Point::stream(8),
+    Point::ping_pong(8),
+];
+
+/// Measures one hop without a relay, side by side.
+#[derive(Debug, Parser)]
+#[command(name = "regular", args_conflicts_with_subcommands = true)]
+struct Arguments {
+    /// Print one line of JSON per path and measurement instead of a table.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    rounds: RoundArguments,
+    /// The paths to measure.
+    #[arg(long, value_enum, value_delimiter = ',', default_values = ["tcp", "unix"])]
+    paths: Vec<Path>,
+    /// How the ends wait.
+    #[arg(long, value_enum, default_value = "adaptive")]
+    wait: Wait,
+    #[command(subcommand)]
+    child: Option<ChildCommand>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Path {
+    Tcp,
+    Unix,
+}
+
+/// One measurement; what does not apply is null.
+#[derive(Debug, Serialize)]
+struct Line<'a> {
+    path: &'a str,
+    message_bytes: usize,
+    gb_per_s: Option<f64>,
+    messages_per_s: Option<f64>,
+    half_rtt_us: Option<f64>,
+    half_rtt_p99_us: Option<f64>,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let result = match arguments.child {
+        Some(child) => child.run(),
+        None => bench(&arguments),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("regular: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn bench(arguments: &Arguments) -> io::Result<()> {
+    Machine::announce();
+    let contestants: Vec<Box<dyn Contestant>> = arguments
+        .paths
+        .iter()
+        .map(|path| -> Box<dyn Contestant> {
+            match path {
+                Path::Tcp => Box::new(DirectTcp(arguments.wait)),
+                Path::Unix => Box::new(DirectUnix(arguments.wait)),
+            }
+        })
+        .collect();
+    let results = rounds::run(&contestants, &POINTS, &arguments.rounds)?;
+    if arguments.json {
+        return print_json(&results);
+    }
+    print_table(&contestants, &results)
+}
+
+fn print_json(results: &Results) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    for ((path, point), figures) in results {
+        let line = Line {
+            path,
+            message_bytes: point.message_bytes,
+            gb_per_s: figures.gb_per_s.median(),
+            messages_per_s: figures.messages_per_s.median(),
+            half_rtt_us: figures.half_rtt_us.median(),
+            half_rtt_p99_us: figures.half_rtt_p99_us.median(),
+        };
+        writeln!(stdout, "{}", serde_json::to_string(&line)?)?;
+    }
+    Ok(())
+}
+
+fn print_table(contestants: &[Box<dyn Contestant>], results: &Results) -> io::Result<()> {
+    let names = contestants.iter().map(|contestant| contestant.name());
+    let mut table = Table::new([""].into_iter().chain(names.clone()));
+    for point in POINTS {
+        let rows: &[(&str, f64)] = match point.measure {
+            Measure::Stream => &[("GB/s", 1.0), ("million messages/s", 1e6)],
+            Measure::PingPong => &[("half round trip, median µs", 1.0), ("99 %, µs", 1.0)],
+        };
+        for (index, (title, unit)) in rows.iter().enumerate() {
+            let mut cells = vec![format!("{} B, {title}", point.message_bytes)];
+            cells.extend(names.clone().map(|name| {
+                let median = results.get(&(name, point)).and_then(|figures| {
+                    match (point.measure, index) {
+                        (Measure::Stream, 0) => &figures.gb_per_s,
+                        (Measure::Stream, _) => &figures.messages_per_s,
+                        (Measure::PingPong, 0) => &figures.half_rtt_us,
+                        (Measure::PingPong, _) => &figures.half_rtt_p99_us,
+                    }
+                    .median()
+                });
+                median.map_or("-".to_owned(), |value| format!("{:.3}", value / unit))
+            }));
+            table.row(cells);
+        }
+    }
+    writeln!(io::stdout().lock(), "\n{table}")
+}
