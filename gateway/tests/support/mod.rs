@@ -1,0 +1,37 @@
+//! What the tests of whole processes share.
+//!
+//! A test that needs more than a Rust toolchain asks for it first:
+//!
+//! ```ignore
+//! if !support::have(netns::available()) {
+//!     return;
+//! }
+//! ```
+
+// Each test program uses its own part of this.
+#![allow(dead_code, unreachable_pub)]
+
+pub mod netns;
+
+use std::env;
+use std::fmt;
+
+/// What a test needs and this machine does not have.
+#[derive(Debug, Clone)]
+pub struct Missing(pub String);
+
+impl fmt::Display for Missing {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+/// Whether a test can go on. Where something is missing it says what, and the test is
+/// skipped; where everything must be there (the variable `CI` is set) the test fails.
+pub fn have(needed: Result<(), Missing>) -> bool {
+    let Err(missing) = needed else { return true };
+    let in_ci = env::var_os("CI").is_some_and(|value| !value.is_empty());
+    assert!(!in_ci, "missing: {missing}");
+    eprintln!("skipped: {missing}");
+    false
+}
