@@ -150,7 +150,16 @@ pub(crate) fn print_table(results: &Results) -> io::Result<()> {
         );
         table.row(cells);
     }
-    writeln!(io::stdout().lock(), "\n{table}\n{NOTES}")
+    let spread = ROWS
+        .iter()
+        .flat_map(|row| names.iter().map(move |name| (row, *name)))
+        .filter_map(|(row, name)| (row.figure)(results.get(&(name, row.point))?).spread())
+        .fold(0.0, f64::max);
+    let spread = spread * 100.0;
+    writeln!(
+        io::stdout().lock(),
+        "\n{table}\n{NOTES}\nMedians; the rounds of one figure differ by up to {spread:.0} %."
+    )
 }
 
 /// Prints one line of JSON for each relay and size.
