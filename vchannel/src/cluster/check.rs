@@ -1,0 +1,143 @@
+//! What can only be said once everything has been read: who reaches whom, and what looks odd.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::ops::Range;
+
+use madgate_tm::Endpoint;
+
+use super::id::{ChannelId, NetworkId, NodeId};
+use super::mistake::Report;
+use super::{Channel, Cluster};
+
+/// Checks a cluster; `networks` and `channels` are where each of them stands.
+pub(super) fn check(
+    cluster: &Cluster,
+    networks: &[Range<usize>],
+    channels: &[Range<usize>],
+    report: &mut Report,
+) {
+    for (channel, span) in cluster.channel_ids().zip(channels) {
+        check_reach(cluster, channel, span, report);
+    }
+    for (network, span) in cluster.network_ids().zip(networks) {
+        check_network(cluster, network, span, report);
+    }
+    for group in cluster.nodes.groups().iter().filter(|group| group.gateway) {
+        if group.addresses.len() == 1 {
+            let name = cluster.node_name(NodeId(group.ranks.start));
+            let message = format!("gateway \"{name}\" is on one network only");
+            report.warning(&group.span, message, "it has nothing to forward to");
+        }
+    }
+}
+
+/// All nodes of a channel have to reach each other over gateways that are on its networks.
+fn check_reach(cluster: &Cluster, id: ChannelId, span: &Range<usize>, report: &mut Report) {
+    let channel = cluster.channel(id);
+    let islands = islands(cluster, channel);
+    let inhabited = |network: &NetworkId| cluster.nodes.groups_on(*network).next().is_some();
+    let mut with_nodes = channel
+        .networks
+        .iter()
+        .zip(&islands)
+        .filter(|(network, _)| inhabited(network));
+    let Some((first, island)) = with_nodes.next() else {
+        return;
+    };
+    if let Some((other, _)) = with_nodes.find(|(_, other)| *other != island) {
+        let (first, other) = (&cluster.network(*first).name, &cluster.network(*other).name);
+        let message = format!(
+            "the nodes of channel \"{}\" cannot all reach each other: there is no way from network \"{first}\" to network \"{other}\"",
+            channel.name
+        );
+        let help = "give a node addresses on both and write `gateway = true` in it, or leave one network out";
+        report.mistake(span, message, help);
+    }
+}
+
+/// For each network of a channel, the island that it belongs to: networks that gateways join.
+fn islands(cluster: &Cluster, channel: &Channel) -> Vec<usize> {
+    let mut parents: Vec<usize> = (0..channel.networks.len()).collect();
+    fn root(parents: &mut [usize], mut at: usize) -> usize {
+        while parents[at] != at {
+            parents[at] = parents[parents[at]];
+            at = parents[at];
+        }
+        at
+    }
+    for (index, network) in channel.networks.iter().enumerate() {
+        for group in cluster
+            .nodes
+            .groups_on(*network)
+            .filter(|group| group.gateway)
+        {
+            for address in &group.addresses {
+                // Networks are sorted, each pair is met twice and joined once.
+                if let Ok(other) = channel.networks.binary_search(&address.network) {
+                    let (one, other) = (root(&mut parents, index), root(&mut parents, other));
+                    parents[one] = other;
+                }
+            }
+        }
+    }
+    (0..parents.len())
+        .map(|index| root(&mut parents, index))
+        .collect()
+}
+
+fn check_network(cluster: &Cluster, network: NetworkId, span: &Range<usize>, report: &mut Report) {
+    let name = &cluster.network(network).name;
+    let nodes = cluster.nodes_on(network).take(2).count();
+    if nodes < 2 {
+        let message = format!("network \"{name}\" has {nodes} nodes");
+        report.warning(span, message, "it connects nothing");
+    }
+    if !cluster
+        .channels
+        .iter()
+        .any(|channel| channel.networks.binary_search(&network).is_ok())
+    {
+        let message = format!("network \"{name}\" is in no channel");
+        report.warning(span, message, "nothing will be sent over it");
+    }
+    // One node of each group is looked at; a public range begins with a public address.
+    let public = cluster.nodes.groups_on(network).find_map(|group| {
+        let address = cluster.address(NodeId(group.ranks.start), network)?;
+        is_public(&address).then_some((group.ranks.start, address))
+    });
+    if let Some((rank, address)) = public {
+        let node = cluster.node_name(NodeId(rank));
+        let message = format!("network \"{name}\" has public addresses (\"{node}\" is {address})");
+        let help = "frames travel in clear after the handshake: use a network that only members can reach, or a tunnel";
+        report.warning(span, message, help);
+    }
+}
+
+/// Whether an address can be reached from everywhere. Host names are not resolved.
+fn is_public(endpoint: &Endpoint) -> bool {
+    let Endpoint::Tcp { host, .. } = endpoint else {
+        return false;
+    };
+    match host.parse::<IpAddr>() {
+        Ok(IpAddr::V4(ip)) => {
+            let shared = ip.octets()[0] == 100 && ip.octets()[1] & 0xc0 == 64;
+            !(ip.is_private()
+                || ip.is_loopback()
+                || ip.is_link_local()
+                || ip.is_unspecified()
+                || ip.is_documentation()
+                || shared)
+        }
+        Ok(IpAddr::V6(ip)) => is_public_v6(ip),
+        Err(_) => false,
+    }
+}
+
+fn is_public_v6(ip: Ipv6Addr) -> bool {
+    let documentation = ip.segments()[0] == 0x2001 && ip.segments()[1] == 0xdb8;
+    !(ip.is_loopback()
+        || ip.is_unspecified()
+        || ip.is_unique_local()
+        || ip.is_unicast_link_local()
+        || documentation)
+}

@@ -1,0 +1,237 @@
+//! What is wrong with a cluster file, where, and what to do about it.
+
+use std::fmt;
+use std::ops::Range;
+
+/// One thing that is wrong with a cluster file (or, as a warning, looks wrong).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mistake {
+    /// The line that it is on, from 1; `None` when it is about the file as a whole.
+    pub line: Option<u32>,
+    /// The column, from 1, in characters.
+    pub column: Option<u32>,
+    /// What is wrong, and what was expected.
+    pub message: String,
+    /// What to do; empty when the message says it all.
+    pub help: String,
+}
+
+/// Everything that is wrong with a cluster file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClusterError {
+    /// The file, as it was named.
+    pub file: String,
+    /// The mistakes, in the order of their lines; at most [`MAX_MISTAKES`] of each run.
+    pub mistakes: Vec<Mistake>,
+    /// What looks wrong without being an error.
+    pub warnings: Vec<Mistake>,
+    /// How many more mistakes there are than `mistakes` holds.
+    pub unlisted: usize,
+}
+
+/// How many mistakes, and how many warnings, are listed one by one.
+pub const MAX_MISTAKES: usize = 100;
+
+impl Mistake {
+    /// The mistake as one line: `cluster.toml:12: unknown network "lfet"; did you mean "left"?`
+    #[must_use]
+    pub fn display_in<'a>(&'a self, file: &'a str) -> impl fmt::Display + 'a {
+        MistakeIn {
+            mistake: self,
+            file,
+        }
+    }
+}
+
+struct MistakeIn<'a> {
+    mistake: &'a Mistake,
+    file: &'a str,
+}
+
+impl fmt::Display for MistakeIn<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.file)?;
+        if let Some(line) = self.mistake.line {
+            write!(f, ":{line}")?;
+        }
+        write!(f, ": {}", self.mistake.message)?;
+        if !self.mistake.help.is_empty() {
+            write!(f, "; {}", self.mistake.help)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for ClusterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, mistake) in self.mistakes.iter().enumerate() {
+            if index > 0 {
+                f.write_str("\n")?;
+            }
+            mistake.display_in(&self.file).fmt(f)?;
+        }
+        if self.unlisted > 0 {
+            write!(f, "\n{}: and {} more mistakes", self.file, self.unlisted)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ClusterError {}
+
+/// Collects mistakes and warnings while a file is read.
+#[derive(Debug)]
+pub(crate) struct Report {
+    line_starts: Vec<usize>,
+    mistakes: Vec<Mistake>,
+    warnings: Vec<Mistake>,
+    unlisted: usize,
+}
+
+impl Report {
+    pub(crate) fn new(text: &str) -> Self {
+        let newlines = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
+        let line_starts = std::iter::once(0)
+            .chain(newlines.map(|(at, _)| at + 1))
+            .collect();
+        Self {
+            line_starts,
+            mistakes: Vec::new(),
+            warnings: Vec::new(),
+            unlisted: 0,
+        }
+    }
+
+    /// Notes a mistake at the bytes `span`.
+    pub(crate) fn mistake(
+        &mut self,
+        span: &Range<usize>,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) {
+        if self.mistakes.len() == MAX_MISTAKES {
+            self.unlisted += 1;
+            return;
+        }
+        let mistake = self.locate(Some(span), message.into(), help.into());
+        self.mistakes.push(mistake);
+    }
+
+    /// Notes a mistake of the file as a whole.
+    pub(crate) fn mistake_of_file(&mut self, message: impl Into<String>, help: impl Into<String>) {
+        let mistake = self.locate(None, message.into(), help.into());
+        self.mistakes.push(mistake);
+    }
+
+    /// Notes what looks wrong, at `span`.
+    pub(crate) fn warning(
+        &mut self,
+        span: &Range<usize>,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) {
+        if self.warnings.len() < MAX_MISTAKES {
+            let warning = self.locate(Some(span), message.into(), help.into());
+            self.warnings.push(warning);
+        }
+    }
+
+    /// The line, from 1, of the byte at `offset`.
+    pub(crate) fn line(&self, offset: usize) -> usize {
+        self.line_starts.partition_point(|start| *start <= offset)
+    }
+
+    pub(crate) fn has_mistakes(&self) -> bool {
+        !self.mistakes.is_empty()
+    }
+
+    pub(crate) fn into_warnings(self) -> Vec<Mistake> {
+        self.warnings
+    }
+
+    pub(crate) fn into_error(mut self, file: &str) -> ClusterError {
+        self.mistakes.sort_by_key(|mistake| mistake.line);
+        ClusterError {
+            file: file.to_owned(),
+            mistakes: self.mistakes,
+            warnings: self.warnings,
+            unlisted: self.unlisted,
+        }
+    }
+
+    fn locate(&self, span: Option<&Range<usize>>, message: String, help: String) -> Mistake {
+        let line = span.map(|span| self.line(span.start));
+        let column = span
+            .zip(line)
+            .and_then(|(span, line)| Some(span.start - self.line_starts.get(line - 1)? + 1));
+        Mistake {
+            line: line.and_then(|line| u32::try_from(line).ok()),
+            column: column.and_then(|column| u32::try_from(column).ok()),
+            message,
+            help,
+        }
+    }
+}
+
+/// `; did you mean "left"?`, where one of `known` is close to `name`.
+pub(crate) fn did_you_mean<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
+    let close = |other: &str| {
+        let limit = 1 + name.len().min(other.len()) / 4;
+        (other.len().abs_diff(name.len()) <= limit)
+            .then(|| edit_distance(name, other))
+            .filter(|distance| *distance <= limit)
+    };
+    known
+        .take(MAX_SUGGESTIONS_COMPARED)
+        .filter_map(|other| Some((close(other)?, other)))
+        .min()
+        .map(|(_, other)| format!("did you mean \"{other}\"?"))
+}
+
+/// Suggestions are looked for among this many names at most.
+const MAX_SUGGESTIONS_COMPARED: usize = 4096;
+
+/// Optimal string alignment distance: insertions, deletions, changes and swaps of neighbours.
+fn edit_distance(from: &str, to: &str) -> usize {
+    let (from, to) = (from.as_bytes(), to.as_bytes());
+    let mut before_last: Vec<usize> = Vec::new();
+    let mut last: Vec<usize> = (0..=to.len()).collect();
+    for i in 0..from.len() {
+        let mut row = vec![i + 1];
+        for j in 0..to.len() {
+            let change = last[j] + usize::from(from[i] != to[j]);
+            let mut best = change.min(last[j + 1] + 1).min(row[j] + 1);
+            if i > 0 && j > 0 && from[i] == to[j - 1] && from[i - 1] == to[j] {
+                best = best.min(before_last[j - 1] + 1);
+            }
+            row.push(best);
+        }
+        before_last = std::mem::replace(&mut last, row);
+    }
+    last[to.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suggestions_are_close() {
+        let known = ["left", "right"];
+        assert_eq!(
+            did_you_mean("lfet", known.into_iter()).as_deref(),
+            Some("did you mean \"left\"?")
+        );
+        assert_eq!(did_you_mean("middle", known.into_iter()), None);
+        assert_eq!(did_you_mean("", known.into_iter()), None);
+    }
+
+    #[test]
+    fn lines_are_counted_from_one() {
+        let report = Report::new("a\nbc\n\nd");
+        assert_eq!(
+            [0, 1, 2, 4, 5, 6].map(|at| report.line(at)),
+            [1, 1, 2, 2, 3, 4]
+        );
+    }
+}

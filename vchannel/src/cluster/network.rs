@@ -1,0 +1,61 @@
+//! Networks and channels, as the file describes them.
+
+use std::path::PathBuf;
+
+use madgate_tm::{Endpoint, EndpointError, Protocol, Tuning};
+
+use super::id::NetworkId;
+use super::settings::MTU_BOUNDS;
+
+/// What a frame adds to its fragment at most: the header, the opening of a flow and the
+/// description of a block, rounded up to two cache lines.
+pub const FRAME_OVERHEAD_BYTES: usize = 128;
+
+/// A protocol, and the nodes that it connects.
+#[derive(Debug, Clone)]
+pub struct Network {
+    /// Its name.
+    pub name: String,
+    /// How its nodes talk.
+    pub protocol: Protocol,
+    /// The folder where its nodes meet, as the file names it.
+    pub written_directory: Option<PathBuf>,
+    /// The same, resolved against the folder of the cluster file.
+    pub directory: Option<PathBuf>,
+    /// What a route pays for crossing it; 1 unless the file says otherwise.
+    pub cost: u32,
+    /// The largest fragment that it shall carry, where the file says so.
+    pub mtu: Option<u32>,
+    /// How its links are tuned.
+    pub tuning: Tuning,
+}
+
+/// A closed world of communication over some of the networks.
+#[derive(Debug, Clone)]
+pub struct Channel {
+    /// Its name.
+    pub name: String,
+    /// The networks that it spans, in the order of their numbers.
+    pub networks: Vec<NetworkId>,
+    /// Its largest fragment, unless a network on the way carries less.
+    pub mtu: u32,
+}
+
+impl Network {
+    /// The largest fragment that this network carries whole.
+    #[must_use]
+    pub fn largest_fragment_bytes(&self) -> u32 {
+        let frame = madgate_tm::largest_frame(self.protocol, &self.tuning);
+        let carried = u32::try_from(frame.saturating_sub(FRAME_OVERHEAD_BYTES)).unwrap_or(u32::MAX);
+        let allowed = u32::try_from(*MTU_BOUNDS.end()).unwrap_or(u32::MAX);
+        carried.min(self.mtu.unwrap_or(allowed))
+    }
+
+    /// Reads an address of this network.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn endpoint(&self, text: &str) -> Result<Endpoint, EndpointError> {
+        Endpoint::parse(self.protocol, text, self.directory.as_deref())
+    }
+}

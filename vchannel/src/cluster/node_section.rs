@@ -1,0 +1,259 @@
+//! `[[node]]`: where ranges become nodes.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::DeValue;
+
+use super::fields::{At, Fields};
+use super::id::{NetworkId, NodeId};
+use super::mistake::{Report, did_you_mean};
+use super::network::Network;
+use super::nodes::{GroupAddress, NodeGroup, NodeTable};
+use super::pattern::{Alignment, Pattern, PatternKind};
+use super::settings::MEMORY_BOUNDS;
+use super::{MAX_NAME_BYTES, MAX_NODES};
+
+/// Reads every `[[node]]` table.
+pub(super) fn read_nodes(
+    tables: Vec<Spanned<DeValue<'_>>>,
+    networks: &[Network],
+    report: &mut Report,
+) -> NodeTable {
+    let mut reader = NodeReader {
+        networks,
+        by_name: networks
+            .iter()
+            .enumerate()
+            .map(|(index, network)| (network.name.as_str(), NetworkId::from_index(index)))
+            .collect(),
+        nodes: NodeTable::new(networks.len()),
+        taken: vec![HashMap::new(); networks.len()],
+        text: String::new(),
+    };
+    for table in tables {
+        const KEYS: [&str; 4] = ["name", "gateway", "addresses", "memory"];
+        if let Some(fields) = Fields::open_value(table, "[[node]]", &KEYS, report) {
+            reader.read(fields, report);
+        }
+    }
+    reader.nodes
+}
+
+struct NodeReader<'a> {
+    networks: &'a [Network],
+    by_name: HashMap<&'a str, NetworkId>,
+    nodes: NodeTable,
+    /// Per network, who has which address already.
+    taken: Vec<HashMap<String, NodeId>>,
+    /// Where patterns are expanded.
+    text: String,
+}
+
+impl NodeReader<'_> {
+    fn read(&mut self, mut fields: Fields<'_>, report: &mut Report) {
+        let name = fields.required_string("name", report);
+        let gateway = fields.flag("gateway", report);
+        let memory_bytes = fields.size("memory", &MEMORY_BOUNDS, report);
+        let addresses = fields.take("addresses");
+        if addresses.is_none() {
+            fields.missing("addresses", report);
+        }
+        let Some((name, name_span)) = name else {
+            return;
+        };
+        let Some(pattern) = read_name(&name, &name_span, report) else {
+            return;
+        };
+        let Some(ranks) = self.push_names(&pattern, &name, &name_span, report) else {
+            return;
+        };
+        let addresses = addresses
+            .map(|value| self.read_addresses(value, &pattern, &name, &ranks, report))
+            .unwrap_or_default();
+        let span = fields.span;
+        self.nodes.push_group(NodeGroup {
+            ranks,
+            gateway,
+            memory_bytes,
+            addresses,
+            span,
+        });
+    }
+
+    /// Gives each name a rank. Names that are taken are reported and the whole group left out.
+    fn push_names(
+        &mut self,
+        pattern: &Pattern,
+        name: &str,
+        span: &Range<usize>,
+        report: &mut Report,
+    ) -> Option<Range<u32>> {
+        let first = self.nodes.len();
+        let room = u64::try_from(MAX_NODES - first).unwrap_or(0);
+        if pattern.count() > room {
+            let message = format!("\"{name}\" makes more than {MAX_NODES} nodes");
+            report.mistake(span, message, "a cluster file holds at most that many");
+            return None;
+        }
+        for index in 0..pattern.count() {
+            pattern.expand(index, Alignment::Combined, &mut self.text);
+            if let Err(taken) = self.nodes.push_name(&self.text) {
+                let message = match self
+                    .nodes
+                    .groups()
+                    .iter()
+                    .rfind(|g| g.ranks.contains(&taken.0))
+                {
+                    Some(group) => format!(
+                        "a node called \"{}\" is there already, on line {}",
+                        self.text,
+                        report.line(group.span.start)
+                    ),
+                    None => format!("\"{name}\" makes the name \"{}\" twice", self.text),
+                };
+                report.mistake(span, message, "every node has a name of its own");
+                // The ranks of what was pushed stay as nodes without networks; nothing is
+                // built from a file with mistakes.
+                break;
+            }
+        }
+        let rank = |index| NodeId::from_index(index).rank();
+        Some(rank(first)..rank(self.nodes.len())).filter(|ranks| !ranks.is_empty())
+    }
+
+    fn read_addresses(
+        &mut self,
+        value: Spanned<DeValue<'_>>,
+        name: &Pattern,
+        name_text: &str,
+        ranks: &Range<u32>,
+        report: &mut Report,
+    ) -> Box<[GroupAddress]> {
+        let span = value.span();
+        let DeValue::Table(table) = value.into_inner() else {
+            let help = "write addresses = { left = \"10.0.0.1:7100\" }, a network and where the node is on it";
+            report.mistake(&span, "`addresses` should be a table", help);
+            return Box::default();
+        };
+        // Its keys are the names of networks; they are looked up below.
+        let keys: Vec<String> = table.keys().map(|key| key.get_ref().to_string()).collect();
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        let entries = Fields::open(table, span.clone(), "`addresses`", &keys, report);
+        let entries = entries.into_strings(report);
+        if entries.is_empty() {
+            let message = format!("\"{name_text}\" is on no network");
+            report.mistake(&span, message, "give it an address on one at least");
+        }
+        let mut addresses: Vec<GroupAddress> = entries
+            .into_iter()
+            .filter_map(|entry| self.read_address(entry, name, name_text, ranks, report))
+            .collect();
+        addresses.sort_by_key(|address| address.network);
+        addresses.into()
+    }
+
+    fn read_address(
+        &mut self,
+        ((network_name, network_span), (text, span)): (At<String>, At<String>),
+        name: &Pattern,
+        name_text: &str,
+        ranks: &Range<u32>,
+        report: &mut Report,
+    ) -> Option<GroupAddress> {
+        let Some(network) = self.by_name.get(network_name.as_str()).copied() else {
+            let names = self.networks.iter().map(|network| network.name.as_str());
+            let help = did_you_mean(&network_name, names)
+                .unwrap_or_else(|| "add a [[network]] with this name".to_owned());
+            let message =
+                format!("unknown network \"{network_name}\" in the addresses of \"{name_text}\"");
+            report.mistake(&network_span, message, help);
+            return None;
+        };
+        let pattern = match Pattern::parse(&text, PatternKind::Address) {
+            Ok(pattern) => pattern,
+            Err(why) => {
+                let message = format!("bad range in address \"{text}\": {why}");
+                report.mistake(&span, message, "write a range like 10.0.0.[1-4]:7100");
+                return None;
+            }
+        };
+        let Some(alignment) = pattern.alignment(name) else {
+            let message = format!(
+                "address \"{text}\" stands for {} while \"{name_text}\" stands for {} nodes",
+                pattern.count(),
+                name.count()
+            );
+            report.mistake(&span, message, "make the ranges equally long");
+            return None;
+        };
+        let address = GroupAddress {
+            network,
+            pattern,
+            alignment,
+        };
+        self.check_addresses(&address, ranks, &span, report);
+        Some(address)
+    }
+
+    /// Parses each address once, and finds those that are taken; the first mistake is enough.
+    fn check_addresses(
+        &mut self,
+        address: &GroupAddress,
+        ranks: &Range<u32>,
+        span: &Range<usize>,
+        report: &mut Report,
+    ) {
+        let network = &self.networks[address.network.index()];
+        let taken = &mut self.taken[address.network.index()];
+        for rank in ranks.clone() {
+            let index = u64::from(rank - ranks.start);
+            address
+                .pattern
+                .expand(index, address.alignment, &mut self.text);
+            let endpoint = match network.endpoint(&self.text) {
+                Ok(endpoint) => endpoint,
+                Err(error) => {
+                    let message = format!("network \"{}\": {error}", network.name);
+                    report.mistake(span, message, "");
+                    return;
+                }
+            };
+            if let Some(other) = taken.insert(endpoint.to_string(), NodeId(rank)) {
+                let message = format!(
+                    "address \"{}\" on network \"{}\" is that of \"{}\" already",
+                    self.text,
+                    network.name,
+                    self.nodes.name(other)
+                );
+                report.mistake(span, message, "give each node an address of its own");
+                return;
+            }
+        }
+    }
+}
+
+fn read_name(name: &str, span: &Range<usize>, report: &mut Report) -> Option<Pattern> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.[]".contains(&byte);
+    if name.len() > MAX_NAME_BYTES || !name.bytes().all(allowed) || name.starts_with(['-', '.']) {
+        report.mistake(
+            span,
+            format!("\"{name}\" cannot be the name of a node"),
+            NAME_HELP,
+        );
+        return None;
+    }
+    match Pattern::parse(name, PatternKind::Name) {
+        Ok(pattern) => Some(pattern),
+        Err(why) => {
+            let message = format!("bad range in name \"{name}\": {why}");
+            report.mistake(span, message, "write a range like a[0-3] or a[00-63]");
+            None
+        }
+    }
+}
+
+/// What names look like.
+pub(super) const NAME_HELP: &str =
+    "use up to 64 letters, digits, `-`, `_` and `.`, not beginning with `-` or `.`";

@@ -1,0 +1,386 @@
+//! The sections of the file other than nodes, and the order in which they are read.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use madgate_tm::Protocol;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::fields::Fields;
+use super::id::NetworkId;
+use super::mistake::{Report, did_you_mean};
+use super::node_section::NAME_HELP;
+use super::settings::{
+    BATCH_BOUNDS, COST_BOUNDS, DEFAULT_LINK_TIMEOUT, DEFAULT_MTU, DEFAULT_SPIN, DEPTH_BOUNDS,
+    DIRECT_BOUNDS, EndpointSettings, GatewaySettings, Handover, LINK_TIMEOUT_BOUNDS, MAX_PIN,
+    MAX_SPIN, MEMORY_BOUNDS, MTU_BOUNDS, RETENTION_BOUNDS, WINDOW_BOUNDS, WaitPolicy,
+};
+use super::tuning::{SHM_KEYS, TCP_KEYS, read_tuning};
+use super::{
+    Channel, Cluster, ClusterError, MAX_CHANNELS, MAX_NAME_BYTES, MAX_NETWORKS, Network, check,
+    node_section,
+};
+
+/// Reads a whole file.
+pub(super) fn parse(text: &str, file: &str, base: &Path) -> Result<Cluster, ClusterError> {
+    let mut report = Report::new(text);
+    let (document, errors) = DeTable::parse_recoverable(text);
+    for error in &errors {
+        let span = error.span().unwrap_or(0..0);
+        report.mistake(&span, format!("not TOML: {}", error.message()), "");
+    }
+    if report.has_mistakes() {
+        return Err(report.into_error(file));
+    }
+    const KEYS: [&str; 6] = [
+        "session", "network", "node", "channel", "gateway", "endpoint",
+    ];
+    let span = document.span();
+    let mut top = Fields::open(document.into_inner(), span, "the file", &KEYS, &mut report);
+
+    let session = read_session(&mut top, base, &mut report);
+    let (networks, network_spans) = read_networks(&mut top, base, &mut report);
+    let tables = top.take_tables("node", &mut report);
+    let nodes = node_section::read_nodes(tables, &networks, &mut report);
+    let channels = read_channels(&mut top, &networks, &mut report);
+    let gateway_settings = read_gateway(&mut top, &mut report);
+    let endpoint_settings = read_endpoint(&mut top, &mut report);
+    if networks.is_empty() {
+        report.mistake_of_file("there is no [[network]]", "describe one at least");
+    }
+    if nodes.len() == 0 {
+        report.mistake_of_file("there is no [[node]]", "describe two at least");
+    }
+    if channels.is_empty() {
+        let help = "add one, with a name and the networks that it spans";
+        report.mistake_of_file("there is no [[channel]]", help);
+    }
+    let channel_spans: Vec<Range<usize>> = channels.iter().map(|(_, span)| span.clone()).collect();
+    let mut cluster = Cluster {
+        session_name: session.name,
+        key_file: session.key_file,
+        link_timeout: session.link_timeout,
+        networks,
+        nodes,
+        channels: channels.into_iter().map(|(channel, _)| channel).collect(),
+        gateway_settings,
+        endpoint_settings,
+        warnings: Vec::new(),
+        digest: OnceLock::new(),
+    };
+    check::check(&cluster, &network_spans, &channel_spans, &mut report);
+    if report.has_mistakes() {
+        return Err(report.into_error(file));
+    }
+    cluster.warnings = report.into_warnings();
+    Ok(cluster)
+}
+
+struct Session {
+    name: String,
+    key_file: PathBuf,
+    link_timeout: Duration,
+}
+
+fn read_session(top: &mut Fields<'_>, base: &Path, report: &mut Report) -> Session {
+    let mut session = Session {
+        name: String::new(),
+        key_file: PathBuf::new(),
+        link_timeout: DEFAULT_LINK_TIMEOUT,
+    };
+    let Some(value) = top.take("session") else {
+        let help = "add one, with `name` and `key_file`";
+        report.mistake_of_file("there is no [session]", help);
+        return session;
+    };
+    let keys = ["name", "key_file", "link_timeout"];
+    let Some(mut fields) = Fields::open_value(value, "[session]", &keys, report) else {
+        return session;
+    };
+    if let Some((name, span)) = fields.required_string("name", report) {
+        check_name("session", &name, &span, report);
+        session.name = name;
+    }
+    if let Some((file, _)) = fields.required_string("key_file", report) {
+        session.key_file = base.join(file);
+    }
+    if let Some(timeout) = fields.duration("link_timeout", &LINK_TIMEOUT_BOUNDS, report) {
+        session.link_timeout = timeout;
+    }
+    session
+}
+
+fn read_networks(
+    top: &mut Fields<'_>,
+    base: &Path,
+    report: &mut Report,
+) -> (Vec<Network>, Vec<Range<usize>>) {
+    let mut networks = Vec::new();
+    let mut spans = Vec::new();
+    let mut lines: HashMap<String, usize> = HashMap::new();
+    for table in top.take_tables("network", report) {
+        let span = table.span();
+        if networks.len() == MAX_NETWORKS {
+            report.mistake(
+                &span,
+                format!("there are more than {MAX_NETWORKS} networks"),
+                "",
+            );
+            break;
+        }
+        let Some(network) = read_network(table, base, report) else {
+            continue;
+        };
+        let line = report.line(span.start);
+        if let Some(first) = lines.insert(network.name.clone(), line) {
+            let message = format!(
+                "a network called \"{}\" is there already, on line {first}",
+                network.name
+            );
+            report.mistake(&span, message, "every network has a name of its own");
+            continue;
+        }
+        networks.push(network);
+        spans.push(span);
+    }
+    (networks, spans)
+}
+
+fn read_network(table: Spanned<DeValue<'_>>, base: &Path, report: &mut Report) -> Option<Network> {
+    let keys = [&NETWORK_KEYS[..], &TCP_KEYS, &SHM_KEYS].concat();
+    let mut fields = Fields::open_value(table, "[[network]]", &keys, report)?;
+    let name = fields.required_string("name", report);
+    if let Some((name, span)) = &name {
+        check_name("network", name, span, report);
+    }
+    let protocol = read_protocol(&mut fields, report);
+    let cost = fields.integer("cost", &COST_BOUNDS, report).unwrap_or(1);
+    let mtu = fields
+        .size("mtu", &MTU_BOUNDS, report)
+        .and_then(|mtu| u32::try_from(mtu).ok());
+    let tuning = protocol
+        .map(|protocol| read_tuning(&mut fields, protocol, mtu, report))
+        .unwrap_or_default();
+    let directory = fields.string("directory", report);
+    if protocol == Some(Protocol::Shm) && directory.is_none() {
+        fields.missing("directory", report);
+    }
+    let written_directory = directory.map(|(text, _)| PathBuf::from(text));
+    Some(Network {
+        // A network without a name or protocol was reported; reading goes on, for the others.
+        name: name?.0,
+        protocol: protocol.unwrap_or(Protocol::Tcp),
+        directory: written_directory
+            .as_ref()
+            .map(|directory| base.join(directory)),
+        written_directory,
+        cost: u32::try_from(cost).unwrap_or(u32::MAX),
+        mtu,
+        tuning,
+    })
+}
+
+fn read_protocol(fields: &mut Fields<'_>, report: &mut Report) -> Option<Protocol> {
+    let (text, span) = fields.required_string("protocol", report)?;
+    let protocol = text.parse().ok();
+    if protocol.is_none() {
+        let message = format!("unknown protocol \"{text}\"");
+        report.mistake(
+            &span,
+            message,
+            "write \"tcp\", or \"shm\" for processes of one host",
+        );
+    }
+    protocol
+}
+
+/// Keys that every network has; those of its protocol come on top.
+const NETWORK_KEYS: [&str; 4] = ["name", "protocol", "cost", "mtu"];
+
+fn read_channels(
+    top: &mut Fields<'_>,
+    networks: &[Network],
+    report: &mut Report,
+) -> Vec<(Channel, Range<usize>)> {
+    let by_name: HashMap<&str, NetworkId> = networks
+        .iter()
+        .enumerate()
+        .map(|(index, network)| (network.name.as_str(), NetworkId::from_index(index)))
+        .collect();
+    let mut channels: Vec<(Channel, Range<usize>)> = Vec::new();
+    for table in top.take_tables("channel", report) {
+        let span = table.span();
+        if channels.len() == MAX_CHANNELS {
+            report.mistake(
+                &span,
+                format!("there are more than {MAX_CHANNELS} channels"),
+                "",
+            );
+            break;
+        }
+        let Some(channel) = read_channel(table, &by_name, report) else {
+            continue;
+        };
+        if let Some((_, first)) = channels
+            .iter()
+            .find(|(other, _)| other.name == channel.name)
+        {
+            let message = format!(
+                "a channel called \"{}\" is there already, on line {}",
+                channel.name,
+                report.line(first.start)
+            );
+            report.mistake(&span, message, "every channel has a name of its own");
+            continue;
+        }
+        channels.push((channel, span));
+    }
+    channels
+}
+
+fn read_channel(
+    table: Spanned<DeValue<'_>>,
+    by_name: &HashMap<&str, NetworkId>,
+    report: &mut Report,
+) -> Option<Channel> {
+    let keys = ["name", "networks", "mtu"];
+    let mut fields = Fields::open_value(table, "[[channel]]", &keys, report)?;
+    let (name, name_span) = fields.required_string("name", report)?;
+    check_name("channel", &name, &name_span, report);
+    let mtu = fields.size("mtu", &MTU_BOUNDS, report);
+    let Some((names, span)) = fields.strings("networks", report) else {
+        fields.missing("networks", report);
+        return None;
+    };
+    if names.is_empty() {
+        report.mistake(
+            &span,
+            format!("channel \"{name}\" spans no network"),
+            "name one at least",
+        );
+    }
+    let mut networks = Vec::new();
+    for (network_name, at) in names {
+        match by_name.get(network_name.as_str()) {
+            None => {
+                let help = did_you_mean(&network_name, by_name.keys().copied())
+                    .unwrap_or_else(|| "add a [[network]] with this name".to_owned());
+                let message = format!("unknown network \"{network_name}\" in channel \"{name}\"");
+                report.mistake(&at, message, help);
+            }
+            Some(network) if networks.contains(network) => {
+                let message = format!("channel \"{name}\" names network \"{network_name}\" twice");
+                report.mistake(&at, message, "");
+            }
+            Some(network) => networks.push(*network),
+        }
+    }
+    networks.sort_unstable();
+    let mtu = mtu
+        .and_then(|mtu| u32::try_from(mtu).ok())
+        .unwrap_or(DEFAULT_MTU);
+    Some(Channel {
+        name,
+        networks,
+        mtu,
+    })
+}
+
+fn read_gateway(top: &mut Fields<'_>, report: &mut Report) -> GatewaySettings {
+    let mut settings = GatewaySettings::default();
+    let Some(value) = top.take("gateway") else {
+        return settings;
+    };
+    let keys = [
+        "depth", "batch", "memory", "wait", "spin", "pin", "direct", "handover",
+    ];
+    let Some(mut fields) = Fields::open_value(value, "[gateway]", &keys, report) else {
+        return settings;
+    };
+    let count = |number: u64| usize::try_from(number).ok();
+    if let Some(depth) = fields
+        .integer("depth", &DEPTH_BOUNDS, report)
+        .and_then(count)
+    {
+        settings.depth = depth;
+    }
+    if let Some(batch) = fields.size("batch", &BATCH_BOUNDS, report).and_then(count) {
+        settings.batch_bytes = batch;
+    }
+    if let Some(memory) = fields.size("memory", &MEMORY_BOUNDS, report) {
+        settings.memory_bytes = memory;
+    }
+    if let Some(direct) = fields
+        .size("direct", &DIRECT_BOUNDS, report)
+        .and_then(count)
+    {
+        settings.direct_bytes = direct;
+    }
+    let processors = 0..=u64::try_from(MAX_PIN - 1).unwrap_or(u64::MAX);
+    if let Some((pin, span)) = fields.integers("pin", &processors, report) {
+        settings.pin = pin.into_iter().filter_map(count).collect();
+        if settings.pin.len() > MAX_PIN {
+            report.mistake(
+                &span,
+                format!("`pin` names more than {MAX_PIN} processors"),
+                "",
+            );
+        }
+    }
+    let handovers = [("inline", Handover::Inline), ("thread", Handover::Thread)];
+    if let Some(handover) = fields.word("handover", &handovers, report) {
+        settings.handover = handover;
+    }
+    settings.wait = read_wait(&mut fields, report);
+    settings
+}
+
+fn read_endpoint(top: &mut Fields<'_>, report: &mut Report) -> EndpointSettings {
+    let mut settings = EndpointSettings::default();
+    let Some(value) = top.take("endpoint") else {
+        return settings;
+    };
+    let keys = ["memory", "retention", "window", "wait", "spin"];
+    let Some(mut fields) = Fields::open_value(value, "[endpoint]", &keys, report) else {
+        return settings;
+    };
+    if let Some(memory) = fields.size("memory", &MEMORY_BOUNDS, report) {
+        settings.memory_bytes = memory;
+    }
+    if let Some(retention) = fields.size("retention", &RETENTION_BOUNDS, report) {
+        settings.retention_bytes = retention;
+    }
+    if let Some(window) = fields.size("window", &WINDOW_BOUNDS, report) {
+        settings.window_bytes = window;
+    }
+    settings.wait = read_wait(&mut fields, report);
+    settings
+}
+
+fn read_wait(fields: &mut Fields<'_>, report: &mut Report) -> WaitPolicy {
+    let spin = fields.duration("spin", &(Duration::ZERO..=MAX_SPIN), report);
+    let adaptive = WaitPolicy::Adaptive {
+        spin: spin.unwrap_or(DEFAULT_SPIN),
+    };
+    let words = [
+        ("sleep", WaitPolicy::Sleep),
+        ("adaptive", adaptive),
+        ("spin", WaitPolicy::Spin),
+    ];
+    fields.word("wait", &words, report).unwrap_or(adaptive)
+}
+
+fn check_name(what: &str, name: &str, span: &Range<usize>, report: &mut Report) {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    if name.len() > MAX_NAME_BYTES || !name.bytes().all(allowed) || name.starts_with(['-', '.']) {
+        report.mistake(
+            span,
+            format!("\"{name}\" cannot be the name of a {what}"),
+            NAME_HELP,
+        );
+    }
+}

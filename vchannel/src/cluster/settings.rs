@@ -1,0 +1,131 @@
+//! What can be tuned, with its defaults and its bounds.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+/// How a thread waits for the network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaitPolicy {
+    /// Sleeps in the kernel at once: least processor time, longest latency.
+    Sleep,
+    /// Looks again, yielding, for `spin`, then sleeps: the default.
+    Adaptive {
+        /// How long it looks before it sleeps.
+        spin: Duration,
+    },
+    /// Never sleeps. For machines with more processors than threads.
+    Spin,
+}
+
+/// How long an adaptive wait looks before it sleeps, unless the file says otherwise.
+pub const DEFAULT_SPIN: Duration = Duration::from_micros(50);
+/// The longest spin of an adaptive wait.
+pub const MAX_SPIN: Duration = Duration::from_millis(10);
+
+impl Default for WaitPolicy {
+    fn default() -> Self {
+        Self::Adaptive { spin: DEFAULT_SPIN }
+    }
+}
+
+/// How a gateway's receiver gives batches to the sender of the next network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Handover {
+    /// The receiver sends by itself while the sender has nothing to do: the default.
+    #[default]
+    Inline,
+    /// Always through the sender's thread.
+    Thread,
+}
+
+/// The `[gateway]` section: what the forwarding engine may use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GatewaySettings {
+    /// Batches in the pipeline between a receiver and a sender; 2 is double buffering.
+    /// Default 2, [`DEPTH_BOUNDS`].
+    pub depth: usize,
+    /// Bytes of one batch. Default 1 MiB, [`BATCH_BOUNDS`].
+    pub batch_bytes: usize,
+    /// Cap on what the engine promises to keep. Default 256 MiB, [`MEMORY_BOUNDS`].
+    pub memory_bytes: u64,
+    /// How its threads wait. Default adaptive.
+    pub wait: WaitPolicy,
+    /// Processors that its threads are pinned to, in turn; empty (the default) pins nothing.
+    pub pin: Vec<usize>,
+    /// Payloads of at least this size are received straight into where they leave from.
+    /// Default 16 KiB, [`DIRECT_BOUNDS`].
+    pub direct_bytes: usize,
+    /// Who sends. Default inline.
+    pub handover: Handover,
+}
+
+/// The `[endpoint]` section: what a session of an application may use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndpointSettings {
+    /// Cap on what the endpoint promises to keep for arriving messages. Default 256 MiB,
+    /// [`MEMORY_BOUNDS`].
+    pub memory_bytes: u64,
+    /// What one flow keeps of messages that have been sent and not yet delivered, so that
+    /// `end_packing` need not wait. Default 8 MiB, [`RETENTION_BOUNDS`].
+    pub retention_bytes: u64,
+    /// The largest window that one flow is granted. Default 8 MiB, [`WINDOW_BOUNDS`].
+    pub window_bytes: u64,
+    /// How callers and the progress thread wait. Default adaptive.
+    pub wait: WaitPolicy,
+}
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+/// Allowed depths of the pipeline.
+pub const DEPTH_BOUNDS: RangeInclusive<u64> = 1..=64;
+/// Allowed sizes of a batch.
+pub const BATCH_BOUNDS: RangeInclusive<u64> = 64 * KIB..=16 * MIB;
+/// Allowed caps of a node's promises.
+pub const MEMORY_BOUNDS: RangeInclusive<u64> = 8 * MIB..=1024 * GIB;
+/// Allowed limits of straight reception.
+pub const DIRECT_BOUNDS: RangeInclusive<u64> = KIB..=16 * MIB;
+/// Allowed retention budgets.
+pub const RETENTION_BOUNDS: RangeInclusive<u64> = 64 * KIB..=64 * GIB;
+/// Allowed windows.
+pub const WINDOW_BOUNDS: RangeInclusive<u64> = 16 * KIB..=GIB;
+/// Allowed fragment sizes (MTU), of channels and networks.
+pub const MTU_BOUNDS: RangeInclusive<u64> = KIB..=4 * MIB;
+/// Allowed costs of a network.
+pub const COST_BOUNDS: RangeInclusive<u64> = 1..=1_000_000;
+/// Allowed times until a lost link counts as lost for good.
+pub const LINK_TIMEOUT_BOUNDS: RangeInclusive<Duration> =
+    Duration::from_millis(100)..=Duration::from_secs(24 * 3600);
+/// Most processors that `pin` may name, and the largest number of one.
+pub const MAX_PIN: usize = 1024;
+
+/// Fragment size of a channel that does not say.
+pub const DEFAULT_MTU: u32 = 64 << 10;
+/// How long a link may be lost, unless the file says otherwise.
+pub const DEFAULT_LINK_TIMEOUT: Duration = Duration::from_secs(30);
+
+impl Default for GatewaySettings {
+    fn default() -> Self {
+        Self {
+            depth: 2,
+            batch_bytes: 1 << 20,
+            memory_bytes: 256 * MIB,
+            wait: WaitPolicy::default(),
+            pin: Vec::new(),
+            direct_bytes: 16 << 10,
+            handover: Handover::default(),
+        }
+    }
+}
+
+impl Default for EndpointSettings {
+    fn default() -> Self {
+        Self {
+            memory_bytes: 256 * MIB,
+            retention_bytes: 8 * MIB,
+            window_bytes: 8 * MIB,
+            wait: WaitPolicy::default(),
+        }
+    }
+}

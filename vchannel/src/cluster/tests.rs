@@ -1,0 +1,375 @@
+//! The file of the design, every mistake that it can have, and files of 100,000 nodes.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::*;
+
+const DEMO: &str = r#"
+[session]
+name = "demo"
+key_file = "session.key"        # made by `madgate keygen`
+link_timeout = "30s"
+
+[[network]]
+name = "left"
+protocol = "tcp"
+
+[[network]]
+name = "right"
+protocol = "shm"
+directory = "/run/madgate/right"
+
+[[node]]
+name = "a[0-3]"
+addresses = { left = "10.0.0.[1-4]:7100" }
+
+[[node]]
+name = "gw"
+gateway = true
+addresses = { left = "10.0.0.9:7100", right = "gw" }
+
+[[node]]
+name = "b0"
+addresses = { right = "b0" }
+
+[[channel]]
+name = "main"
+networks = ["left", "right"]
+mtu = "64KiB"
+
+[gateway]
+depth = 2
+memory = "256MiB"
+"#;
+
+fn demo() -> Cluster {
+    Cluster::parse(DEMO, "/etc/madgate").unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The demo with one text replaced by another.
+fn changed(from: &str, to: &str) -> Result<Cluster, ClusterError> {
+    assert!(DEMO.contains(from), "{from}");
+    Cluster::parse(&DEMO.replacen(from, to, 1), "/etc/madgate")
+}
+
+#[track_caller]
+fn mistakes(from: &str, to: &str) -> String {
+    match changed(from, to) {
+        Ok(_) => panic!("no mistake was found"),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn the_example_of_the_design() {
+    let cluster = demo();
+    assert_eq!(cluster.session_name(), "demo");
+    assert_eq!(cluster.key_file(), Path::new("/etc/madgate/session.key"));
+    assert_eq!(cluster.link_timeout(), Duration::from_secs(30));
+    assert_eq!(cluster.node_count(), 6);
+    let names: Vec<&str> = cluster
+        .nodes()
+        .map(|node| cluster.node_name(node))
+        .collect();
+    assert_eq!(names, ["a0", "a1", "a2", "a3", "gw", "b0"]);
+    let (left, right) = (NetworkId(0), NetworkId(1));
+    let (a2, gw) = (cluster.node("a2").unwrap(), cluster.node("gw").unwrap());
+    assert_eq!((a2, gw), (NodeId(2), NodeId(4)));
+    assert_eq!(
+        cluster.address(a2, left).unwrap().to_string(),
+        "10.0.0.3:7100"
+    );
+    assert_eq!(cluster.address(a2, right), None);
+    assert_eq!(
+        cluster.address(gw, right).unwrap().to_string(),
+        "/run/madgate/right/gw"
+    );
+    assert!(cluster.is_gateway(gw) && !cluster.is_gateway(a2));
+    assert_eq!(cluster.gateways().collect::<Vec<_>>(), [gw]);
+    assert_eq!(cluster.networks_of(gw).collect::<Vec<_>>(), [left, right]);
+    assert_eq!(cluster.nodes_on(right).collect::<Vec<_>>(), [gw, NodeId(5)]);
+    assert_eq!(cluster.node_with_rank(5), Some(NodeId(5)));
+    assert_eq!(cluster.node_with_rank(6), None);
+    assert_eq!(cluster.channels()[0].networks, [left, right]);
+    assert_eq!(cluster.gateway_settings().depth, 2);
+    assert_eq!(cluster.warnings(), []);
+    assert!(cluster.is_in_channel(a2, ChannelId(0)));
+}
+
+#[test]
+fn a_mistake_has_a_line_and_help() {
+    assert_eq!(
+        mistakes("{ left = \"10.0.0.[1-4]", "{ lfet = \"10.0.0.[1-4]"),
+        "cluster.toml:18: unknown network \"lfet\" in the addresses of \"a[0-3]\"; did you mean \"left\"?"
+    );
+}
+
+#[test]
+fn every_mistake_is_found() {
+    for (from, to, expected) in [
+        (
+            "depth = 2",
+            "dept = 2",
+            "unknown key `dept` in [gateway]; did you mean \"depth\"?",
+        ),
+        ("[gateway]", "[gatway]", "unknown key `gatway`"),
+        (
+            "key_file = \"session.key\"",
+            "",
+            "[session] has no `key_file`",
+        ),
+        ("[session]", "[session", "not TOML"),
+        (
+            "name = \"b0\"",
+            "name = \"a1\"",
+            "a node called \"a1\" is there already, on line 16",
+        ),
+        (
+            "name = \"right\"",
+            "name = \"left\"",
+            "a network called \"left\" is there already",
+        ),
+        (
+            "10.0.0.9:7100",
+            "10.0.0.2:7100",
+            "is that of \"a1\" already",
+        ),
+        (
+            "\"left\", \"right\"",
+            "\"left\", \"rihgt\"",
+            "did you mean \"right\"?",
+        ),
+        ("\"left\", \"right\"", "\"left\", \"left\"", "twice"),
+        ("\"left\", \"right\"", "", "spans no network"),
+        ("a[0-3]", "a[3-0]", "runs backwards"),
+        ("a[0-3]", "a[0-x]", "bad range"),
+        (
+            "a[0-3]",
+            "a[0-4]",
+            "stands for 4 while \"a[0-4]\" stands for 5",
+        ),
+        ("a[0-3]", "a[0-99999999]", "more than"),
+        ("a[0-3]", "a b", "cannot be the name"),
+        (
+            "gateway = true",
+            "",
+            "there is no way from network \"left\" to network \"right\"",
+        ),
+        ("gateway = true", "gateway = 1", "should be true or false"),
+        ("\"64KiB\"", "0", "out of bounds"),
+        ("\"64KiB\"", "\"1TiB\"", "out of bounds"),
+        ("\"64KiB\"", "\"much\"", "should be a size"),
+        ("depth = 2", "depth = 0", "`depth` cannot be 0"),
+        ("depth = 2", "depth = 1000", "write a whole number, 1 to 64"),
+        ("depth = 2", "depth = -1", "cannot be -1"),
+        (
+            "depth = 2",
+            "depth = 2\nbatch = \"1KiB\"",
+            "`batch` of 1KiB is out of bounds",
+        ),
+        (
+            "depth = 2",
+            "depth = 2\nwait = \"sometimes\"",
+            "\"adaptive\"",
+        ),
+        (
+            "\"256MiB\"",
+            "\"1MiB\"",
+            "`memory` of 1MiB is out of bounds",
+        ),
+        ("\"30s\"", "\"0s\"", "`link_timeout` of 0s is out of bounds"),
+        ("\"30s\"", "30", "should be a duration"),
+        (
+            "directory = \"/run/madgate/right\"",
+            "",
+            "has no `directory`",
+        ),
+        (
+            "protocol = \"tcp\"",
+            "protocol = \"tpc\"",
+            "unknown protocol \"tpc\"",
+        ),
+        (
+            "protocol = \"tcp\"",
+            "protocol = \"tcp\"\nslots = 4",
+            "has no `slots`",
+        ),
+        (
+            "protocol = \"tcp\"",
+            "protocol = \"tcp\"\ncost = 0",
+            "`cost` cannot be 0",
+        ),
+        ("10.0.0.9:7100", "10.0.0.9", "there is no port"),
+        ("{ right = \"b0\" }", "{ }", "is on no network"),
+        ("addresses = { right = \"b0\" }", "", "has no `addresses`"),
+    ] {
+        let found = mistakes(from, to);
+        assert!(found.contains(expected), "{found}");
+    }
+}
+
+#[test]
+fn all_mistakes_are_reported_at_once() {
+    let text = DEMO
+        .replace("depth = 2", "depth = 0")
+        .replace("tcp", "tpc")
+        .replace("a[0-3]", "a[0-");
+    let error = Cluster::parse(&text, ".").unwrap_err();
+    assert_eq!(error.mistakes.len(), 3, "{error}");
+    assert!(error.mistakes.is_sorted_by_key(|mistake| mistake.line));
+}
+
+#[test]
+fn empty_files_and_missing_files() {
+    let error = Cluster::parse("", ".").unwrap_err().to_string();
+    for expected in ["[session]", "[[network]]", "[[node]]", "[[channel]]"] {
+        assert!(
+            error.contains(&format!("there is no {expected}")),
+            "{error}"
+        );
+    }
+    let error = Cluster::read("/nonexistent/cluster.toml")
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("cannot be read"), "{error}");
+}
+
+#[test]
+fn what_looks_odd_is_a_warning() {
+    let cluster = changed("10.0.0.9:7100", "192.9.200.1:7100").unwrap();
+    let warning = cluster.warnings()[0].display_in("c").to_string();
+    assert!(
+        warning.contains("public addresses (\"gw\" is 192.9.200.1:7100)"),
+        "{warning}"
+    );
+    let cluster = changed("\"left\", \"right\"", "\"left\"").unwrap();
+    assert!(cluster.warnings()[0].message.contains("is in no channel"));
+    let lonely = "[[node]]\nname = \"b0\"\naddresses = { right = \"b0\" }\n";
+    let cluster = changed(lonely, "").unwrap();
+    assert!(cluster.warnings()[0].message.contains("has 1 nodes"));
+}
+
+#[test]
+fn the_digest_is_of_the_meaning() {
+    let digest = demo().digest();
+    let same = [
+        ("# made by `madgate keygen`", "# another comment"),
+        ("session.key", "other.key"),
+        ("64KiB", "32KiB"),
+        ("depth = 2", "depth = 4"),
+        ("\"30s\"", "\"20s\""),
+        (
+            "protocol = \"tcp\"",
+            "protocol = \"tcp\"\nsocket_buffer = \"1MiB\"",
+        ),
+        (
+            "name = \"a[0-3]\"\naddresses = { left = \"10.0.0.[1-4]:7100\" }",
+            "name = \"a0\"\naddresses = { left = \"10.0.0.1:7100\" }\n[[node]]\n\
+             name = \"a[1-3]\"\naddresses = { left = \"10.0.0.[2-4]:7100\" }",
+        ),
+    ];
+    for (from, to) in same {
+        assert_eq!(changed(from, to).unwrap().digest(), digest, "{to}");
+    }
+    let other = [
+        ("\"demo\"", "\"demo2\""),
+        ("10.0.0.9", "10.0.0.8"),
+        ("name = \"b0\"", "name = \"b1\""),
+        ("name = \"b0\"", "name = \"b0\"\ngateway = true"),
+        ("\"main\"", "\"more\""),
+        ("protocol = \"tcp\"", "protocol = \"tcp\"\ncost = 2"),
+        ("/run/madgate/right", "/run/madgate/left"),
+    ];
+    for (from, to) in other {
+        assert_ne!(changed(from, to).unwrap().digest(), digest, "{to}");
+    }
+}
+
+#[test]
+fn memory_is_the_nodes_own_or_that_of_its_section() {
+    let cluster = changed("gateway = true", "gateway = true\nmemory = \"32MiB\"").unwrap();
+    let (gw, b0) = (cluster.node("gw").unwrap(), cluster.node("b0").unwrap());
+    assert_eq!(cluster.engine_memory_bytes(gw), 32 << 20);
+    assert_eq!(cluster.endpoint_memory_bytes(gw), 256 << 20);
+    assert_eq!(cluster.endpoint_memory_bytes(b0), 256 << 20);
+    let cluster = changed("name = \"b0\"", "name = \"b0\"\nmemory = \"16MiB\"").unwrap();
+    assert_eq!(cluster.endpoint_memory_bytes(b0), 16 << 20);
+}
+
+#[test]
+fn slots_follow_the_mtu() {
+    let right = |cluster: Cluster| cluster.networks()[1].largest_fragment_bytes();
+    assert_eq!(right(demo()), (68 << 10) - 128);
+    let shm = "protocol = \"shm\"";
+    assert_eq!(
+        right(changed(shm, "protocol = \"shm\"\nmtu = \"1MiB\"").unwrap()),
+        1 << 20
+    );
+    let small = "protocol = \"shm\"\nslot_bytes = \"16KiB\"";
+    assert_eq!(right(changed(shm, small).unwrap()), (16 << 10) - 128);
+}
+
+/// 1,000 networks in a row, 100 nodes on each, one gateway between neighbours.
+pub(crate) fn large(as_ranges: bool) -> String {
+    let mut text = String::from("[session]\nname = \"large\"\nkey_file = \"k\"\n");
+    let mut networks = Vec::new();
+    for network in 0..1000 {
+        let _ = write!(
+            text,
+            "[[network]]\nname = \"n{network}\"\nprotocol = \"tcp\"\n"
+        );
+        networks.push(format!("\"n{network}\""));
+        let (high, low) = (network / 250, network % 250);
+        if as_ranges {
+            let _ = write!(
+                text,
+                "[[node]]\nname = \"n{network}x[00-98]\"\n\
+                 addresses = {{ n{network} = \"10.{high}.{low}.[1-99]:7100\" }}\n"
+            );
+        } else {
+            for node in 0..99 {
+                let _ = write!(
+                    text,
+                    "[[node]]\nname = \"n{network}x{node:02}\"\n\
+                     addresses = {{ n{network} = \"10.{high}.{low}.{}:7100\" }}\n",
+                    node + 1
+                );
+            }
+        }
+        let next = (network + 1) % 1000;
+        let (next_high, next_low) = (next / 250, next % 250);
+        let _ = write!(
+            text,
+            "[[node]]\nname = \"gw{network}\"\ngateway = true\naddresses = {{ \
+             n{network} = \"10.{high}.{low}.200:7100\", n{next} = \"10.{next_high}.{next_low}.201:7100\" }}\n"
+        );
+    }
+    let _ = write!(
+        text,
+        "[[channel]]\nname = \"main\"\nnetworks = [{}]\n",
+        networks.join(", ")
+    );
+    text
+}
+
+#[test]
+fn a_hundred_thousand_nodes() {
+    let ranges = Cluster::parse(&large(true), ".").unwrap_or_else(|error| panic!("{error}"));
+    let tables = Cluster::parse(&large(false), ".").unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(ranges.node_count(), 100_000);
+    assert_eq!(ranges.digest(), tables.digest());
+    assert_eq!(ranges.node("n999x98"), tables.node("n999x98"));
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_text_panics(at in 0..DEMO.len(), cut in 0..40_usize, insert in ".{0,12}") {
+        let mut text = String::from_utf8_lossy(&DEMO.as_bytes()[..at]).into_owned();
+        text.push_str(&insert);
+        text.push_str(&String::from_utf8_lossy(&DEMO.as_bytes()[(at + cut).min(DEMO.len())..]));
+        if let Err(error) = Cluster::parse(&text, ".") {
+            proptest::prop_assert!(!error.mistakes.is_empty());
+        }
+    }
+}
