@@ -4,14 +4,19 @@
 //! ([`handle_opening`](Incoming::handle_opening), [`placement`](Incoming::placement)), is
 //! told what was taken in ([`accept`](Incoming::accept)) and what the application has
 //! consumed ([`consume`](Incoming::consume)), and makes the credit that goes back
-//! ([`poll_credit`](Incoming::poll_credit)).
+//! ([`poll_credit`](Incoming::poll_credit)). A control frame from the source counts only if
+//! [`is_current`](Incoming::is_current) says so. Checksums are the caller's to look at, of
+//! an opening too, before anything else is asked about the frame.
+//!
+//! An [`Incoming`] lives as long as its process, or at least as long as its source may still
+//! send what is late: it knows what is new from what was received before.
 
 use std::time::Duration;
 
 use crate::budget::{Budget, GUARANTEED_BYTES};
 use crate::reassembly::Violation;
 use crate::time::Time;
-use crate::wire::{Flags, FlowKey, Header, Opening, Refusal};
+use crate::wire::{Flags, FlowKey, Header, Opening, Refusal, is_older_label};
 
 /// How long an acknowledgement may wait for company.
 pub const ACKNOWLEDGE_WITHIN: Duration = Duration::from_millis(1);
@@ -60,14 +65,19 @@ pub struct Incoming {
     flow: FlowKey,
     incarnation: u64,
     source_incarnation: u64,
-    /// The opening in force; 0 while the flow is not open.
+    /// The newest opening; in force while the flow is open.
     label: u32,
+    is_open: bool,
+    /// Whether a share of the budget is set aside for it.
     admitted: bool,
     /// Everything before this position was accepted.
     delivered: u64,
     /// Accepted and not consumed, in charged bytes.
     unconsumed: u64,
     granted: u64,
+    /// Where the payload of the opening in force ends. Credit waits until that is accepted,
+    /// or the source would send it twice.
+    opened_up_to: u64,
     window: u64,
     window_most: u64,
     /// The source asked for credit and could use more than it got.
@@ -87,10 +97,12 @@ impl Incoming {
             incarnation,
             source_incarnation: 0,
             label: 0,
+            is_open: false,
             admitted: false,
             delivered: 0,
             unconsumed: 0,
             granted: 0,
+            opened_up_to: 0,
             window: FIRST_WINDOW_BYTES.min(window_most),
             window_most,
             starved: false,
@@ -112,17 +124,18 @@ impl Incoming {
         if ![0, self.incarnation].contains(&opening.destination_incarnation) {
             return OpenVerdict::Refused(Refusal::OtherIncarnation);
         }
-        if opening.source_incarnation < self.source_incarnation {
+        let is_new = opening.source_incarnation != self.source_incarnation;
+        if opening.source_incarnation < self.source_incarnation
+            || (!is_new && is_older_label(header.label, self.label))
+        {
             return OpenVerdict::Stale;
         }
         self.last_heard = now;
-        if opening.source_incarnation == self.source_incarnation && header.label == self.label {
+        if !is_new && header.label == self.label && self.is_open {
             self.credit_wanted = true;
             return OpenVerdict::Repeated;
         }
-        let source_restarted =
-            self.source_incarnation != 0 && opening.source_incarnation != self.source_incarnation;
-        let is_new = opening.source_incarnation != self.source_incarnation;
+        let source_restarted = is_new && self.source_incarnation != 0;
         let is_duplicate = !is_new && header.position < self.delivered;
         let room = self.window_most.max(GUARANTEED_BYTES);
         if !is_duplicate
@@ -143,9 +156,12 @@ impl Incoming {
         }
         self.source_incarnation = opening.source_incarnation;
         self.label = header.label;
+        self.is_open = true;
+        self.starved = false;
         self.suspended_since = None;
         // What was granted before is void; the opening's own payload counts as granted.
         self.granted = self.delivered.max(header.end_position());
+        self.opened_up_to = header.end_position();
         self.window = FIRST_WINDOW_BYTES.min(self.window_most);
         self.credit_wanted = true;
         self.acknowledge_at = None;
@@ -161,7 +177,7 @@ impl Incoming {
     /// # Errors
     /// When it is beyond what was granted, or overlaps what was accepted.
     pub fn placement(&self, header: &Header) -> Result<Placement, Violation> {
-        if self.label == 0 {
+        if !self.is_open {
             return Ok(Placement::Unknown);
         }
         if header.label != self.label {
@@ -207,7 +223,7 @@ impl Incoming {
     /// label and the answer is a refusal.
     pub fn handle_probe(&mut self, header: &Header, now: Time) -> bool {
         self.last_heard = now;
-        let known = self.label != 0 && header.label == self.label;
+        let known = self.is_current(header);
         if known {
             self.want_credit();
         }
@@ -233,7 +249,7 @@ impl Incoming {
     /// and not used is void. What was accepted stays until it is consumed.
     pub fn close(&mut self, budget: &mut Budget) {
         let before = self.outstanding();
-        self.label = 0;
+        self.is_open = false;
         self.granted = self.delivered;
         self.starved = false;
         self.credit_wanted = false;
@@ -252,7 +268,7 @@ impl Incoming {
 
     /// The credit frame to send back, if one is due.
     pub fn poll_credit(&mut self, budget: &mut Budget, now: Time) -> Option<Header> {
-        if self.label == 0 {
+        if !self.is_open || self.opened_up_to > self.delivered {
             return None;
         }
         let before = self.outstanding();
@@ -264,7 +280,7 @@ impl Incoming {
             .max(self.delivered + allowed.saturating_sub(self.unconsumed));
         let more = target - self.granted;
         let due = self.credit_wanted
-            || more >= self.window / 2
+            || more >= (allowed / 2).max(1)
             || (self.starved && more > 0 && self.unconsumed == 0)
             || self.acknowledge_at.is_some_and(|at| now >= at);
         if !due {
@@ -305,13 +321,20 @@ impl Incoming {
     /// Whether the flow is open.
     #[must_use]
     pub const fn is_open(&self) -> bool {
-        self.label != 0
+        self.is_open
+    }
+
+    /// Whether the flow is open under the label of this frame, so that a control frame from
+    /// its source counts.
+    #[must_use]
+    pub const fn is_current(&self, header: &Header) -> bool {
+        self.is_open && header.label == self.label
     }
 
     /// The label in force; 0 while the flow is not open.
     #[must_use]
     pub const fn label(&self) -> u32 {
-        self.label
+        if self.is_open { self.label } else { 0 }
     }
 
     /// Everything before this position was accepted, in charged bytes.
@@ -340,7 +363,7 @@ impl Incoming {
     }
 
     fn release_if_over(&mut self, budget: &mut Budget) {
-        if self.admitted && self.label == 0 && self.unconsumed == 0 {
+        if self.admitted && !self.is_open && self.unconsumed == 0 {
             budget.release(self.outstanding());
             self.admitted = false;
         }

@@ -119,8 +119,9 @@ impl Reassembly {
         };
     }
 
-    /// Takes a small frame, whose payload lies in one piece, and hands each part of it to
-    /// `take` in order. Returns whether the message ends.
+    /// Takes a small frame, whose payload lies in one piece (without an opening), and hands
+    /// each part of it to `take` in order. Returns whether the message ends; one that is
+    /// given up ([`Flags::ABORT`]) does not, and is forgotten.
     ///
     /// # Errors
     /// When no honest source sends this; nothing of the state changed that matters, since
@@ -131,7 +132,14 @@ impl Reassembly {
         payload: &'a [u8],
         mut take: impl FnMut(Record, &'a [u8]),
     ) -> Result<bool, Violation> {
+        if header.is_bare_opening() {
+            return Ok(false);
+        }
         self.start(header)?;
+        if header.flags.has(Flags::ABORT) {
+            self.abandon();
+            return Ok(false);
+        }
         if header.flags.has(Flags::DESCRIBED) {
             let mut rest = payload;
             while let Some((descriptor, data)) = rest.split_first_chunk::<DESCRIPTOR_BYTES>() {
@@ -161,10 +169,10 @@ impl Reassembly {
         descriptor: Option<[u8; DESCRIPTOR_BYTES]>,
     ) -> Result<(Record, bool), Violation> {
         self.start(header)?;
-        let length = header.length as usize;
+        let length = header.payload_bytes();
         let record = match descriptor {
             Some(bytes) => {
-                let data_bytes = length - DESCRIPTOR_BYTES;
+                let data_bytes = length.saturating_sub(DESCRIPTOR_BYTES);
                 let record = self.describe(header, Descriptor::parse(bytes)?, data_bytes)?;
                 if record.length != data_bytes {
                     return Err(Violation::TooLong {
@@ -251,7 +259,7 @@ impl Reassembly {
 
     fn finish(&mut self, header: &Header) -> Result<bool, Violation> {
         if !header.flags.has(Flags::END) {
-            return if header.length == 0 {
+            return if header.payload_bytes() == 0 {
                 Err(Violation::Empty)
             } else {
                 Ok(false)

@@ -5,9 +5,8 @@ use bytes::{Buf, BytesMut};
 use super::queue::{BlockRange, Pending, Sent, SentFrames};
 use super::{Outgoing, State, Transmit};
 use crate::time::Time;
-use crate::wire::header::RAW;
 use crate::wire::{
-    CHARGE_PER_FRAME, DESCRIPTOR_BYTES, Flags, HEADER_BYTES, Header, Kind, checksum,
+    CHARGE_PER_FRAME, DESCRIPTOR_BYTES, Flags, HEADER_BYTES, Header, Kind, checksum, encoded,
 };
 
 /// With less credit than this, a fragment is only cut when nothing else is under way: more
@@ -81,10 +80,8 @@ impl<D: Clone> Outgoing<D> {
             }
             _ => return None,
         }
-        if self.sent.is_empty() {
-            self.last_progress = now;
-        }
-        match self.pending.front_mut() {
+        let nothing_under_way = self.sent.is_empty();
+        let transmit = match self.pending.front_mut() {
             Some(Pending::Frames(frames)) => {
                 let mut frames = std::mem::take(frames);
                 let run = self.cut_frames(&mut frames, limit);
@@ -96,34 +93,42 @@ impl<D: Clone> Outgoing<D> {
                 run
             }
             Some(Pending::Block(_)) => self.cut_fragment(),
-            None if self.tail.is_empty() => None,
+            None if self.tail.is_empty() => return None,
             None => {
                 let mut tail = std::mem::take(&mut self.tail);
                 let run = self.cut_frames(&mut tail, limit);
                 self.tail = tail;
                 run
             }
+        };
+        if transmit.is_none() {
+            self.ask_for_credit();
+        } else if nothing_under_way {
+            self.last_progress = now;
         }
+        transmit
     }
 
     /// Takes whole frames off the front of `frames` while credit lasts.
     fn cut_frames(&mut self, frames: &mut BytesMut, limit: usize) -> Option<Transmit<D>> {
         let start = self.position;
         let mut messages_ended = None;
+        let mut ends_message = false;
         let mut taken = 0;
         while taken < frames.len() && taken < limit {
             let rest = &mut frames[taken..];
-            let frame_bytes = HEADER_BYTES + RAW.length(rest) as usize;
-            let end = self.position + (frame_bytes - HEADER_BYTES) as u64 + CHARGE_PER_FRAME;
+            let frame_bytes = encoded::frame_bytes(rest);
+            let end = self.position + charge_of(frame_bytes);
             if end > self.granted {
                 break;
             }
             let (frame, behind) = rest.split_at_mut(frame_bytes);
             let want = self.wants_credit(end, behind);
-            RAW.place(frame, self.label, self.position, want);
-            checksum::seal(frame, RAW.flags(frame) & Flags::HEADER_ONLY.bits() != 0);
-            if RAW.flags(frame) & (Flags::END.bits() | Flags::ABORT.bits()) != 0 {
-                messages_ended = Some(RAW.message(frame).wrapping_add(1));
+            encoded::place(frame, self.label, self.position, want);
+            encoded::seal(frame);
+            ends_message = encoded::has_any(frame, Flags::END.with(Flags::ABORT));
+            if ends_message {
+                messages_ended = Some(encoded::message(frame).wrapping_add(1));
             }
             self.position = end;
             taken += frame_bytes;
@@ -135,6 +140,7 @@ impl<D: Clone> Outgoing<D> {
         self.sent.push_back(Sent {
             positions: start..self.position,
             messages_ended,
+            ends_message,
             what: SentFrames::Frames(bytes.clone()),
         });
         Some(Transmit::Frames(bytes))
@@ -144,19 +150,18 @@ impl<D: Clone> Outgoing<D> {
     /// because what follows does not fit, or because somebody waits for the delivery of
     /// the last thing there is.
     fn wants_credit(&mut self, end: u64, behind: &[u8]) -> bool {
-        if let Some(next) = behind.get(..HEADER_BYTES) {
-            return end + u64::from(RAW.length(next)) + CHARGE_PER_FRAME > self.granted;
-        }
-        // `behind` was the front of the queue: itself, or the tail behind an empty queue.
-        let more = match self.pending.len() {
-            0 => !self.tail.is_empty(),
-            1 => !self.tail.is_empty() || matches!(self.pending[0], Pending::Block(_)),
-            _ => true,
+        let want = if behind.is_empty() {
+            // `behind` was the front of the queue: itself, or the tail behind an empty queue.
+            if self.pending.len() > 1 || !self.tail.is_empty() {
+                end + LEAST_FRAGMENT_BYTES > self.granted
+            } else {
+                std::mem::take(&mut self.acknowledgement_wanted)
+            }
+        } else {
+            end + charge_of(encoded::frame_bytes(behind)) > self.granted
         };
-        if more {
-            return end + LEAST_FRAGMENT_BYTES > self.granted;
-        }
-        std::mem::take(&mut self.acknowledgement_wanted)
+        self.credit_asked |= want;
+        want
     }
 
     /// Takes a fragment off the block at the front of the queue.
@@ -191,6 +196,7 @@ impl<D: Clone> Outgoing<D> {
         } else {
             end + LEAST_FRAGMENT_BYTES > self.granted
         };
+        self.credit_asked |= want;
 
         let mut sent = self.take_from_front(length, is_last)?;
         sent.ends_message &= is_last;
@@ -218,10 +224,21 @@ impl<D: Clone> Outgoing<D> {
         self.sent.push_back(Sent {
             positions: self.position..end,
             messages_ended: sent.ends_message.then(|| sent.message.wrapping_add(1)),
+            ends_message: sent.ends_message,
             what: SentFrames::Fragment(sent),
         });
         self.position = end;
         Some(transmit)
+    }
+
+    /// There is something to send and no credit for it: says so once, if no frame has said
+    /// it already. Progress allows the next asking, so a destination that stands still is
+    /// left in peace (probes come then, with backoff).
+    fn ask_for_credit(&mut self) {
+        if !self.credit_asked {
+            self.credit_asked = true;
+            self.control = Some(Kind::Probe);
+        }
     }
 
     /// The first `length` bytes of the block at the front, which is taken off if they are
@@ -251,7 +268,7 @@ impl<D: Clone> Outgoing<D> {
             None if self.tail.is_empty() => return None,
             None => &mut self.tail,
         };
-        let frame_bytes = HEADER_BYTES + RAW.length(frames) as usize;
+        let frame_bytes = encoded::frame_bytes(frames);
         let first = BytesMut::from(&frames[..frame_bytes]);
         frames.advance(frame_bytes);
         if frames.is_empty() && !self.pending.is_empty() {
@@ -259,4 +276,9 @@ impl<D: Clone> Outgoing<D> {
         }
         Some(first)
     }
+}
+
+/// What an encoded small frame costs in credit.
+fn charge_of(frame_bytes: usize) -> u64 {
+    (frame_bytes - HEADER_BYTES) as u64 + CHARGE_PER_FRAME
 }

@@ -19,8 +19,14 @@
 //!
 //! Frames are cut when they are sent, not when they are packed: with little credit they are
 //! smaller. A frame's position, label and checksum are therefore written then too.
+//!
+//! Messages are packed one after the other. A process has **one** [`Outgoing`] per flow for
+//! as long as it runs: places and labels only ever grow, which is how the other end tells
+//! what is new from what was late.
 
+mod clock;
 mod cut;
+mod network;
 mod opening;
 mod queue;
 #[cfg(test)]
@@ -33,10 +39,15 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 
 use crate::time::Time;
-use crate::wire::{Flags, FlowKey, Header, Kind, Refusal};
+use crate::wire::{DESCRIPTOR_BYTES, Flags, FlowKey, Header, Kind, MAX_PAYLOAD_BYTES, Refusal};
 
 pub use cut::FragmentHead;
 use queue::{Pending, Sent};
+
+/// Bytes of a block in one fragment at most, so that its descriptor fits in front of them.
+pub const MAX_FRAGMENT_BYTES: u32 = 16_777_208;
+
+const _: () = assert!(MAX_FRAGMENT_BYTES as usize + DESCRIPTOR_BYTES == MAX_PAYLOAD_BYTES);
 
 /// The first wait before an opening is repeated; doubles up to [`OPENING_RETRY_MOST`].
 pub const OPENING_RETRY_FIRST: Duration = Duration::from_millis(50);
@@ -56,7 +67,8 @@ pub struct Settings {
     pub flow: FlowKey,
     /// The incarnation of the node that this is.
     pub incarnation: u64,
-    /// Payload of a fragment at most, in bytes of its block.
+    /// Payload of a fragment at most, in bytes of its block; between 1 and
+    /// [`MAX_FRAGMENT_BYTES`].
     pub fragment_bytes: u32,
     /// Whether checksums cover the payload; not needed on one hop over a protocol that
     /// keeps bytes whole.
@@ -136,16 +148,23 @@ pub struct Outgoing<D> {
     sent: VecDeque<Sent<D>>,
     /// The opening frame while it may have to be repeated.
     opening: Option<Bytes>,
+    /// Whether nobody can have seen any part of what is not delivered, so that a destination
+    /// with another incarnation than expected can have it.
+    is_retargetable: bool,
     retained_bytes: u64,
 
     /// Position of the next frame.
     position: u64,
     delivered: u64,
     granted: u64,
+    /// A frame or a probe has asked for credit, and the flow has not moved since.
+    credit_asked: bool,
 
     next_message: u32,
     /// Every message before this one is delivered.
     delivered_messages: u32,
+    /// Whether the last byte that is delivered lies inside a message.
+    is_inside_message: bool,
     acknowledgement_wanted: bool,
 
     /// When the flow was last found not to be carried though it had something to send.
@@ -163,7 +182,10 @@ impl<D: Clone> Outgoing<D> {
     #[must_use]
     pub fn new(settings: Settings, now: Time) -> Self {
         Self {
-            settings,
+            settings: Settings {
+                fragment_bytes: settings.fragment_bytes.clamp(1, MAX_FRAGMENT_BYTES),
+                ..settings
+            },
             state: State::Closed { at: now },
             link_is_up: false,
             label: 0,
@@ -173,12 +195,15 @@ impl<D: Clone> Outgoing<D> {
             tail: BytesMut::new(),
             sent: VecDeque::new(),
             opening: None,
+            is_retargetable: false,
             retained_bytes: 0,
             position: 0,
             delivered: 0,
             granted: 0,
+            credit_asked: false,
             next_message: 0,
             delivered_messages: 0,
+            is_inside_message: false,
             acknowledgement_wanted: false,
             stuck_since: None,
             last_refusal: None,
@@ -198,8 +223,9 @@ impl<D: Clone> Outgoing<D> {
         message
     }
 
-    /// Gives a message that will not be completed up. The destination discards what it has
-    /// of it; memory that the caller lent for it is forgotten.
+    /// Gives the newest message up, which will not be completed. The destination discards
+    /// what it has of it; memory that the caller lent for it is forgotten, and not asked for
+    /// again.
     pub fn abort_message(&mut self, message: u32) {
         self.forget_blocks_of(message);
         self.push_frame(Flags::ABORT, message, 0, &[]);
@@ -208,9 +234,9 @@ impl<D: Clone> Outgoing<D> {
     /// Asks for the acknowledgement of everything pushed so far as soon as it is delivered,
     /// because somebody waits for it.
     pub fn request_acknowledgement(&mut self) {
-        self.acknowledgement_wanted = true;
-        if self.nothing_unsent() && !self.sent.is_empty() && self.state == State::Open {
-            self.acknowledgement_wanted = false;
+        if !self.nothing_unsent() {
+            self.acknowledgement_wanted = true;
+        } else if !self.sent.is_empty() && self.state == State::Open {
             self.control = Some(Kind::Probe);
         }
     }
@@ -226,142 +252,6 @@ impl<D: Clone> Outgoing<D> {
         let mut header = Header::new(kind, self.settings.flow, self.label);
         header.position = self.position;
         Some(header)
-    }
-
-    // ---- input from the network -----------------------------------------------------
-
-    /// The destination's newest credit, perhaps lowered on its way.
-    pub fn handle_credit(&mut self, credit: &Header, now: Time) {
-        debug_assert_eq!(credit.kind, Kind::Credit);
-        let (delivered, granted) = (credit.position, credit.offset);
-        let out_of_range = delivered < self.delivered || delivered > self.position;
-        if credit.label != self.label || out_of_range || granted < delivered {
-            return;
-        }
-        match self.state {
-            State::Opening { .. } => {
-                self.opening = None;
-                self.destination_incarnation = credit.credit_incarnation();
-                self.rewind(delivered);
-                self.granted = granted;
-                self.state = State::Open;
-            }
-            State::Open => {
-                self.release(delivered);
-                self.granted = self.granted.max(granted);
-            }
-            State::Closed { .. } | State::Failed(_) => return,
-        }
-        self.stuck_since = None;
-        self.last_refusal = None;
-        self.attempts = 0;
-        self.probes = 0;
-        self.last_progress = now;
-    }
-
-    /// Some hop does not carry the flow.
-    pub fn handle_refusal(&mut self, refusal: &Header, now: Time) {
-        let Some(reason) = refusal.reason() else {
-            return;
-        };
-        let live = matches!(self.state, State::Opening { .. } | State::Open);
-        if refusal.label != self.label || !live {
-            return;
-        }
-        self.last_refusal = Some(reason);
-        match reason {
-            Refusal::NoRoom => {
-                // The hop lives: waiting for its memory is not being stuck.
-                self.stuck_since = None;
-                self.close_until_retry(now);
-            }
-            Refusal::LinkDown => self.close_until_retry(now),
-            Refusal::Unknown | Refusal::Corrupt => {
-                self.stuck_since.get_or_insert(now);
-                if self.attempts > 1 {
-                    self.close_until_retry(now);
-                } else {
-                    self.attempts += 1;
-                    self.state = State::Closed { at: now };
-                }
-            }
-            Refusal::OtherIncarnation => self.handle_other_incarnation(refusal.offset, now),
-            Refusal::NoRoute => self.state = State::Failed(Failure::NoRoute),
-            Refusal::NoChannel => self.state = State::Failed(Failure::NoChannel),
-        }
-    }
-
-    /// The link to the first hop is up, for the first time or again.
-    pub fn handle_link_up(&mut self, now: Time) {
-        self.link_is_up = true;
-        self.attempts = 0;
-        if let State::Closed { .. } = self.state {
-            self.state = State::Closed { at: now };
-        }
-    }
-
-    /// The link to the first hop is lost: credit over it is void.
-    pub fn handle_link_lost(&mut self, now: Time) {
-        self.link_is_up = false;
-        self.control = None;
-        if matches!(self.state, State::Opening { .. } | State::Open) {
-            self.state = State::Closed { at: now };
-        }
-        if self.has_undelivered() {
-            self.stuck_since.get_or_insert(now);
-        }
-    }
-
-    // ---- time -----------------------------------------------------------------------
-
-    /// When [`handle_timeout`](Self::handle_timeout) has something to do, or
-    /// [`poll_transmit`](Self::poll_transmit) something to repeat.
-    #[must_use]
-    pub fn next_deadline(&self) -> Option<Time> {
-        let stuck = self
-            .stuck_since
-            .map(|since| since + self.settings.give_up_after);
-        let own = match self.state {
-            State::Failed(_) => return None,
-            State::Closed { at } if self.link_is_up && self.has_undelivered() => Some(at),
-            State::Closed { .. } => None,
-            State::Opening { retry_at } => Some(retry_at),
-            State::Open if self.has_undelivered() => Some(self.last_progress + self.probe_wait()),
-            State::Open => Some(self.last_progress + IDLE_CLOSE),
-        };
-        match (stuck, own) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
-    }
-
-    /// Does what is due: probes, closes an idle flow, fails one that nobody carries.
-    pub fn handle_timeout(&mut self, now: Time) {
-        if self.state != State::Open && self.has_undelivered() {
-            self.stuck_since.get_or_insert(now);
-        }
-        if let Some(since) = self.stuck_since
-            && now >= since + self.settings.give_up_after
-            && !matches!(self.state, State::Failed(_))
-        {
-            self.state = State::Failed(Failure::Unreachable {
-                last: self.last_refusal,
-            });
-            return;
-        }
-        if self.state != State::Open {
-            return;
-        }
-        if self.has_undelivered() {
-            if now >= self.last_progress + self.probe_wait() {
-                self.control = Some(Kind::Probe);
-                self.probes += 1;
-                self.last_progress = now;
-            }
-        } else if now >= self.last_progress + IDLE_CLOSE {
-            self.control = Some(Kind::Close);
-            self.state = State::Closed { at: now };
-        }
     }
 
     // ---- state ----------------------------------------------------------------------
@@ -413,7 +303,8 @@ impl<D: Clone> Outgoing<D> {
     }
 
     /// Why the flow failed, and the numbers of the messages that were not delivered. They
-    /// are dropped; what is packed afterwards opens the flow anew.
+    /// are dropped; what is packed afterwards opens the flow anew. The last of them may not
+    /// be complete: nothing more is to be pushed for it.
     pub fn take_failure(&mut self, now: Time) -> Option<(Failure, Range<u32>)> {
         let State::Failed(failure) = self.state else {
             return None;
@@ -424,8 +315,11 @@ impl<D: Clone> Outgoing<D> {
         self.sent.clear();
         self.opening = None;
         self.retained_bytes = 0;
+        // The destination sees by the gap that what it has of a message stays alone.
+        self.position += 1;
         self.delivered = self.position;
         self.delivered_messages = self.next_message;
+        self.is_inside_message = false;
         self.destination_incarnation = 0;
         self.acknowledgement_wanted = false;
         self.stuck_since = None;
@@ -447,51 +341,4 @@ impl<D: Clone> Outgoing<D> {
     fn has_undelivered(&self) -> bool {
         !self.sent.is_empty() || !self.nothing_unsent()
     }
-
-    fn handle_other_incarnation(&mut self, incarnation: u64, now: Time) {
-        // Nothing but the opening has gone to the incarnation that we thought of, and it
-        // was refused: the messages can go to the one that is there.
-        let only_the_opening = self.opening.is_some() && self.sent.len() <= 1;
-        let at_message_start = self.sent.front().is_none_or(Sent::starts_message);
-        if only_the_opening && at_message_start && incarnation != self.destination_incarnation {
-            self.destination_incarnation = incarnation;
-            self.state = State::Closed { at: now };
-        } else {
-            self.state = State::Failed(Failure::Restarted);
-        }
-    }
-
-    fn close_until_retry(&mut self, now: Time) {
-        self.attempts = self.attempts.saturating_add(1);
-        let wait = backoff(OPENING_RETRY_FIRST / 4, OPENING_RETRY_MOST, self.attempts);
-        let at = now + self.spread(wait);
-        self.state = State::Closed { at };
-        if self.last_refusal != Some(Refusal::NoRoom) {
-            self.stuck_since.get_or_insert(now);
-        }
-    }
-
-    fn probe_wait(&self) -> Duration {
-        backoff(PROBE_FIRST, PROBE_MOST, self.probes)
-    }
-
-    /// Between half of `wait` and all of it, so that many flows do not retry at once.
-    fn spread(&mut self, wait: Duration) -> Duration {
-        let half = wait / 2;
-        let part = u32::try_from(self.next_random() >> 32).unwrap_or(0) % 1024;
-        half + half * part / 1024
-    }
-
-    /// SplitMix64.
-    fn next_random(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-}
-
-fn backoff(first: Duration, most: Duration, attempts: u32) -> Duration {
-    (first * 2u32.pow(attempts.min(10))).min(most)
 }

@@ -2,18 +2,26 @@
 
 use bytes::{Bytes, BytesMut};
 
+use super::clock::backoff;
 use super::queue::{Sent, SentFrames};
-use super::{OPENING_RETRY_FIRST, OPENING_RETRY_MOST, Outgoing, State, backoff};
+use super::{OPENING_RETRY_FIRST, OPENING_RETRY_MOST, Outgoing, State};
 use crate::time::Time;
-use crate::wire::header::RAW;
-use crate::wire::{CHARGE_PER_FRAME, Flags, HEADER_BYTES, Header, Kind, Opening, checksum};
+use crate::wire::{
+    CHARGE_PER_FRAME, Flags, HEADER_BYTES, Header, Kind, OPENING_BYTES, Opening, encoded,
+};
 
 impl<D: Clone> Outgoing<D> {
     /// Opens the flow: with its first small frame in the opening if everything sent before
     /// is delivered; else bare, because only the answer tells from where to send again.
     pub(super) fn open(&mut self, now: Time) -> Bytes {
-        self.label = u32::try_from(self.next_random() >> 32).unwrap_or(0) | 1;
+        self.label = self.next_label();
         self.stuck_since.get_or_insert(now);
+        // It replaces whatever the hops know of the flow: a close or a probe that waits to
+        // be sent was about that.
+        self.control = None;
+        self.credit_asked = true;
+        self.last_progress = now;
+        self.is_retargetable = self.sent.is_empty() && !self.is_inside_message;
         // What an opening before this one carried is among what was sent.
         let first = if self.sent.is_empty() {
             self.take_first_small()
@@ -36,8 +44,33 @@ impl<D: Clone> Outgoing<D> {
 
     /// The opening again, its answer being overdue.
     pub(super) fn repeat_opening(&mut self, now: Time) -> Option<Bytes> {
+        // Somebody may have taken in what the first one carried, and be gone now.
+        self.is_retargetable &= self.sent.is_empty();
         self.wait_for_answer(now);
         self.opening.clone()
+    }
+
+    /// The destination that the flow was opened to is gone, `incarnation` is there now.
+    /// Returns whether the messages can go to that one: only if nobody can have seen any
+    /// part of what is not delivered.
+    pub(super) fn retarget(&mut self, incarnation: u64, now: Time) -> bool {
+        let is_news = incarnation != 0 && incarnation != self.destination_incarnation;
+        if !self.is_retargetable || !is_news {
+            return false;
+        }
+        self.rewind(self.delivered);
+        self.destination_incarnation = incarnation;
+        self.state = State::Closed { at: now };
+        true
+    }
+
+    /// Labels grow from one opening to the next, so that an old one is known for what it is.
+    fn next_label(&mut self) -> u32 {
+        let label = match self.label {
+            0 => u32::try_from(self.next_random() >> 32).unwrap_or(0),
+            label => label.wrapping_add(1),
+        };
+        label.max(1)
     }
 
     fn wait_for_answer(&mut self, now: Time) {
@@ -51,23 +84,22 @@ impl<D: Clone> Outgoing<D> {
 
     fn opening_with(&mut self, opening: &Opening, mut first: BytesMut) -> Bytes {
         let payload_bytes = first.len() - HEADER_BYTES;
-        let flags = RAW.flags(&first);
-        RAW.place(&mut first, self.label, self.position, true);
-        checksum::seal(&mut first, flags & Flags::HEADER_ONLY.bits() != 0);
+        encoded::place(&mut first, self.label, self.position, true);
 
-        let mut frame = BytesMut::with_capacity(first.len() + crate::wire::OPENING_BYTES);
+        let mut frame = BytesMut::with_capacity(first.len() + OPENING_BYTES);
         frame.extend_from_slice(&first[..HEADER_BYTES]);
         frame.extend_from_slice(&opening.to_bytes());
         frame.extend_from_slice(&first[HEADER_BYTES..]);
-        RAW.mark_opening(&mut frame, payload_bytes + crate::wire::OPENING_BYTES);
-        checksum::seal(&mut frame, flags & Flags::HEADER_ONLY.bits() != 0);
+        encoded::mark_opening(&mut frame, payload_bytes + OPENING_BYTES);
+        encoded::seal(&mut frame);
 
-        let ends = flags & (Flags::END.bits() | Flags::ABORT.bits()) != 0;
+        let ends_message = encoded::has_any(&first, Flags::END.with(Flags::ABORT));
         let start = self.position;
         self.position += payload_bytes as u64 + CHARGE_PER_FRAME;
         self.sent.push_back(Sent {
             positions: start..self.position,
-            messages_ended: ends.then(|| RAW.message(&first).wrapping_add(1)),
+            messages_ended: ends_message.then(|| encoded::message(&first).wrapping_add(1)),
+            ends_message,
             what: SentFrames::Frames(first.freeze()),
         });
         frame.freeze()
@@ -78,12 +110,12 @@ impl<D: Clone> Outgoing<D> {
         header.flags = Flags::OPEN
             .with(Flags::WANT)
             .with(Flags::HEADER_ONLY.when(!self.settings.checksum_payload));
-        header.length = 24;
         header.position = self.delivered;
-        let mut frame = BytesMut::with_capacity(HEADER_BYTES + crate::wire::OPENING_BYTES);
+        let mut frame = BytesMut::with_capacity(HEADER_BYTES + OPENING_BYTES);
         frame.extend_from_slice(&header.to_bytes());
         frame.extend_from_slice(&opening.to_bytes());
-        checksum::seal(&mut frame, header.flags.has(Flags::HEADER_ONLY));
+        encoded::mark_opening(&mut frame, OPENING_BYTES);
+        encoded::seal(&mut frame);
         frame.freeze()
     }
 }

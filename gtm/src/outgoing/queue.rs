@@ -5,8 +5,7 @@ use std::ops::Range;
 use bytes::{Buf, Bytes, BytesMut};
 
 use super::Outgoing;
-use crate::wire::header::RAW;
-use crate::wire::{CHARGE_PER_FRAME, Descriptor, Flags, HEADER_BYTES, Header, Kind};
+use crate::wire::{CHARGE_PER_FRAME, Descriptor, Flags, HEADER_BYTES, Header, Kind, encoded};
 
 /// Something that waits to be sent.
 #[derive(Debug)]
@@ -15,6 +14,16 @@ pub(super) enum Pending<D> {
     Frames(BytesMut),
     /// A part of a block in the caller's memory.
     Block(BlockRange<D>),
+}
+
+impl<D> Pending<D> {
+    /// Bytes that are kept for it.
+    fn retained_bytes(&self) -> u64 {
+        match self {
+            Self::Frames(frames) => frames.len() as u64,
+            Self::Block(part) => part.range.end - part.range.start,
+        }
+    }
 }
 
 /// A part of a block in the caller's memory.
@@ -39,6 +48,8 @@ pub(super) struct Sent<D> {
     pub(super) positions: Range<u64>,
     /// The number after the last message that ends in it.
     pub(super) messages_ended: Option<u32>,
+    /// Whether a message ends with its last byte.
+    pub(super) ends_message: bool,
     pub(super) what: SentFrames<D>,
 }
 
@@ -46,19 +57,36 @@ pub(super) struct Sent<D> {
 pub(super) enum SentFrames<D> {
     Frames(Bytes),
     Fragment(BlockRange<D>),
+    /// A fragment of this message, which was given up: the memory is the caller's again.
+    Forgotten(u32),
 }
 
 impl<D> Sent<D> {
-    /// Whether its first byte is the first of a message.
-    pub(super) fn starts_message(&self) -> bool {
+    /// Bytes that are kept for it.
+    fn retained_bytes(&self) -> u64 {
         match &self.what {
-            SentFrames::Frames(bytes) => {
-                let flags = RAW.flags(bytes);
-                flags & Flags::DESCRIBED.bits() != 0 && RAW.block(bytes) == 0
-                    || bytes.len() == HEADER_BYTES
-            }
-            SentFrames::Fragment(part) => part.block == 0 && part.described,
+            SentFrames::Frames(bytes) => bytes.len() as u64,
+            SentFrames::Fragment(part) => part.range.end - part.range.start,
+            SentFrames::Forgotten(_) => 0,
         }
+    }
+
+    /// Takes the first frame off it if that ends at `delivered` or before. Returns the bytes
+    /// of the frame, and the number after its message if that ends there.
+    fn split_delivered(&mut self, delivered: u64) -> Option<(usize, Option<u32>)> {
+        let SentFrames::Frames(bytes) = &mut self.what else {
+            return None;
+        };
+        let frame_bytes = encoded::frame_bytes(bytes);
+        let charge = encoded::payload_bytes(bytes) as u64 + CHARGE_PER_FRAME;
+        if self.positions.start + charge > delivered {
+            return None;
+        }
+        let ends = encoded::has_any(bytes, Flags::END.with(Flags::ABORT));
+        let ended = ends.then(|| encoded::message(bytes).wrapping_add(1));
+        bytes.advance(frame_bytes);
+        self.positions.start += charge;
+        Some((frame_bytes, ended))
     }
 }
 
@@ -98,10 +126,7 @@ impl<D: Clone> Outgoing<D> {
         memory: D,
         ends_message: bool,
     ) {
-        if !self.tail.is_empty() {
-            let tail = self.tail.split();
-            self.pending.push_back(Pending::Frames(tail));
-        }
+        self.set_tail_aside();
         self.retained_bytes += descriptor.length();
         self.pending.push_back(Pending::Block(BlockRange {
             message,
@@ -117,17 +142,26 @@ impl<D: Clone> Outgoing<D> {
     /// Forgets what is delivered up to `delivered`.
     pub(super) fn release(&mut self, delivered: u64) {
         self.delivered = self.delivered.max(delivered);
-        while let Some(first) = self.sent.front()
-            && first.positions.end <= delivered
-        {
-            if let Some(ended) = first.messages_ended {
+        while let Some(first) = self.sent.front_mut() {
+            let (released, ended, ends_message) = if first.positions.end <= delivered {
+                let whole = (
+                    first.retained_bytes(),
+                    first.messages_ended,
+                    first.ends_message,
+                );
+                self.sent.pop_front();
+                whole
+            } else {
+                let Some((bytes, ended)) = first.split_delivered(delivered) else {
+                    return;
+                };
+                (bytes as u64, ended, ended.is_some())
+            };
+            self.retained_bytes -= released;
+            self.is_inside_message = !ends_message;
+            if let Some(ended) = ended {
                 self.delivered_messages = ended;
             }
-            self.retained_bytes -= match &first.what {
-                SentFrames::Frames(bytes) => bytes.len() as u64,
-                SentFrames::Fragment(part) => part.range.end - part.range.start,
-            };
-            self.sent.pop_front();
         }
     }
 
@@ -135,37 +169,68 @@ impl<D: Clone> Outgoing<D> {
     /// pending again, to be cut anew.
     pub(super) fn rewind(&mut self, delivered: u64) {
         self.release(delivered);
-        if !self.tail.is_empty() {
-            let tail = self.tail.split();
-            self.pending.push_back(Pending::Frames(tail));
-        }
+        self.set_tail_aside();
         while let Some(last) = self.sent.pop_back() {
-            let again = match last.what {
+            match last.what {
                 SentFrames::Frames(bytes) => {
-                    let skipped = delivered_prefix(&bytes, last.positions.start, delivered);
-                    self.retained_bytes -= skipped as u64;
-                    let mut rest = BytesMut::from(&bytes[skipped..]);
-                    clear_seals(&mut rest);
-                    Pending::Frames(rest)
+                    let mut again = BytesMut::from(bytes);
+                    unseal_all(&mut again);
+                    self.pending.push_front(Pending::Frames(again));
                 }
-                SentFrames::Fragment(part) => Pending::Block(part),
-            };
-            self.pending.push_front(again);
+                SentFrames::Fragment(part) => self.pending.push_front(Pending::Block(part)),
+                SentFrames::Forgotten(message) => self.drop_until_abort(message),
+            }
         }
         self.position = delivered;
     }
 
-    /// Forgets the blocks of `message` that have not been sent.
+    /// Forgets the blocks of `message`, the newest, and what was pushed behind the first of
+    /// them that has not been sent whole: without that block it would be out of place.
     pub(super) fn forget_blocks_of(&mut self, message: u32) {
-        let mut forgotten = 0;
-        self.pending.retain(|pending| match pending {
-            Pending::Block(part) if part.message == message => {
-                forgotten += part.range.end - part.range.start;
-                false
+        let is_its_block = |pending: &Pending<D>| matches!(pending, Pending::Block(part) if part.message == message);
+        if let Some(first) = self.pending.iter().position(is_its_block) {
+            let tail = self.tail.split();
+            self.retained_bytes -= tail.len() as u64;
+            for pending in self.pending.drain(first..) {
+                self.retained_bytes -= pending.retained_bytes();
             }
-            _ => true,
-        });
-        self.retained_bytes -= forgotten;
+        }
+        for sent in &mut self.sent {
+            if let SentFrames::Fragment(part) = &sent.what
+                && part.message == message
+            {
+                self.retained_bytes -= sent.retained_bytes();
+                sent.what = SentFrames::Forgotten(message);
+            }
+        }
+    }
+
+    /// Drops what is pending of `message` up to the frame that gives it up.
+    fn drop_until_abort(&mut self, message: u32) {
+        while let Some(first) = self.pending.front_mut() {
+            let Pending::Frames(frames) = first else {
+                self.retained_bytes -= first.retained_bytes();
+                self.pending.pop_front();
+                continue;
+            };
+            while !frames.is_empty() {
+                if encoded::has_any(frames, Flags::ABORT) && encoded::message(frames) == message {
+                    return;
+                }
+                let frame_bytes = encoded::frame_bytes(frames);
+                frames.advance(frame_bytes);
+                self.retained_bytes -= frame_bytes as u64;
+            }
+            self.pending.pop_front();
+        }
+    }
+
+    /// What is in the tail waits behind what is pending.
+    fn set_tail_aside(&mut self) {
+        if !self.tail.is_empty() {
+            let tail = self.tail.split();
+            self.pending.push_back(Pending::Frames(tail));
+        }
     }
 
     /// Makes room for a frame at the end of the tail. What is there becomes pending, so that
@@ -176,10 +241,7 @@ impl<D: Clone> Outgoing<D> {
         const TAIL_BYTES: usize = 64 << 10;
         /// A flow that sends little starts with this much.
         const FIRST_TAIL_BYTES: usize = 4 << 10;
-        if !self.tail.is_empty() {
-            let tail = self.tail.split();
-            self.pending.push_back(Pending::Frames(tail));
-        }
+        self.set_tail_aside();
         let bytes = if self.sent.is_empty() && self.pending.is_empty() {
             FIRST_TAIL_BYTES
         } else {
@@ -189,26 +251,11 @@ impl<D: Clone> Outgoing<D> {
     }
 }
 
-/// Bytes of the frames in `bytes`, the first of which has position `start`, that lie before
-/// `delivered`.
-fn delivered_prefix(bytes: &Bytes, start: u64, delivered: u64) -> usize {
-    let mut position = start;
-    let mut rest = bytes.as_ref();
-    while !rest.is_empty() && position < delivered {
-        let length = RAW.length(rest) as usize;
-        position += length as u64 + CHARGE_PER_FRAME;
-        rest.advance(HEADER_BYTES + length);
-    }
-    bytes.len() - rest.len()
-}
-
-/// Takes back what sealing wrote besides position and label: flags and checksum.
-fn clear_seals(frames: &mut [u8]) {
-    let mut rest = frames;
-    while !rest.is_empty() {
-        let length = HEADER_BYTES + RAW.length(rest) as usize;
-        let (frame, after) = rest.split_at_mut(length);
-        RAW.unseal(frame);
-        rest = after;
+/// Takes back what sealing wrote in each of `frames`.
+fn unseal_all(mut frames: &mut [u8]) {
+    while !frames.is_empty() {
+        let (frame, behind) = frames.split_at_mut(encoded::frame_bytes(frames));
+        encoded::unseal(frame);
+        frames = behind;
     }
 }

@@ -8,7 +8,7 @@ use crate::wire::{FlowKey, Header, Opening};
 
 /// Frames that wait for their link.
 #[derive(Debug)]
-pub struct Queued<B> {
+pub(super) struct Queued<B> {
     pub(super) frame: B,
     pub(super) bytes: usize,
     pub(super) charge: u64,
@@ -42,6 +42,8 @@ impl<B> Default for Queue<B> {
 #[derive(Debug)]
 pub(super) struct Flow<B> {
     pub(super) key: FlowKey,
+    /// Of this admission: no other of this gateway has it.
+    pub(super) serial: u64,
     pub(super) label: u32,
     pub(super) source_incarnation: u64,
     /// The link that its frames come from.
@@ -67,6 +69,7 @@ pub(super) struct Flow<B> {
 
 impl<B> Flow<B> {
     pub(super) fn new(
+        serial: u64,
         header: &Header,
         opening: &Opening,
         from: LinkId,
@@ -75,6 +78,7 @@ impl<B> Flow<B> {
     ) -> Self {
         Self {
             key: header.flow,
+            serial,
             label: header.label,
             source_incarnation: opening.source_incarnation,
             from,

@@ -1,4 +1,4 @@
-//! What waits for one link of a gateway.
+//! The links of a gateway, and what waits for each of them.
 
 use std::collections::VecDeque;
 
@@ -12,6 +12,73 @@ pub(super) const QUANTUM_BYTES: usize = (64 << 10) + 64;
 /// can have. What is beyond is dropped: sources ask again.
 pub(super) const SPARE_CONTROL_FRAMES: usize = 1024;
 
+/// A link of a gateway, as [`Transit::add_link`](super::Transit::add_link) numbered it. It
+/// never stands for another one, even when this one is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LinkId {
+    index: u32,
+    serial: u64,
+}
+
+/// The links that are up.
+#[derive(Debug)]
+pub(super) struct Links {
+    slots: Vec<Option<(u64, Link)>>,
+    vacant: Vec<u32>,
+    next_serial: u64,
+}
+
+impl Links {
+    pub(super) const fn new() -> Self {
+        Self {
+            slots: Vec::new(),
+            vacant: Vec::new(),
+            next_serial: 0,
+        }
+    }
+
+    pub(super) fn add(&mut self, link: Link) -> LinkId {
+        let serial = self.next_serial;
+        self.next_serial += 1;
+        let index = self.vacant.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            // A process has far fewer descriptors than 32 bits count.
+            u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
+        });
+        self.slots[index as usize] = Some((serial, link));
+        LinkId { index, serial }
+    }
+
+    /// Forgets a link; `false` if that was done before.
+    pub(super) fn remove(&mut self, id: LinkId) -> bool {
+        let is_up = self.contains(id);
+        if is_up {
+            self.slots[id.index as usize] = None;
+            self.vacant.push(id.index);
+        }
+        is_up
+    }
+
+    pub(super) fn contains(&self, id: LinkId) -> bool {
+        self.at(id).is_some()
+    }
+
+    pub(super) fn at(&self, id: LinkId) -> Option<&Link> {
+        match self.slots.get(id.index as usize) {
+            Some(Some((serial, link))) if *serial == id.serial => Some(link),
+            _ => None,
+        }
+    }
+
+    pub(super) fn at_mut(&mut self, id: LinkId) -> Option<&mut Link> {
+        match self.slots.get_mut(id.index as usize) {
+            Some(Some((serial, link))) if *serial == id.serial => Some(link),
+            _ => None,
+        }
+    }
+}
+
+/// What waits for one link.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) control: VecDeque<[u8; HEADER_BYTES]>,
@@ -37,17 +104,18 @@ impl Link {
     }
 
     /// The flows that have something for `lane`, in the order of their turns.
-    pub(super) fn turns(&mut self, lane: Lane) -> &mut VecDeque<u32> {
-        match lane {
-            Lane::Urgent => &mut self.urgent_turns,
-            Lane::Bulk => &mut self.bulk_turns,
-        }
-    }
-
-    pub(super) const fn turns_ref(&self, lane: Lane) -> &VecDeque<u32> {
+    pub(super) const fn turns(&self, lane: Lane) -> &VecDeque<u32> {
         match lane {
             Lane::Urgent => &self.urgent_turns,
             Lane::Bulk => &self.bulk_turns,
+        }
+    }
+
+    /// See [`turns`](Self::turns).
+    pub(super) const fn turns_mut(&mut self, lane: Lane) -> &mut VecDeque<u32> {
+        match lane {
+            Lane::Urgent => &mut self.urgent_turns,
+            Lane::Bulk => &mut self.bulk_turns,
         }
     }
 

@@ -4,7 +4,7 @@
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-use super::header::{CHECKSUM_AT, Flags, HEADER_BYTES, Header};
+use super::{Flags, Header};
 
 /// CRC-32C of one piece.
 #[must_use]
@@ -41,17 +41,6 @@ impl Running {
     pub fn finish(self) -> u32 {
         low(self.0.finalize())
     }
-}
-
-/// Puts the checksum in a frame that lies in one piece and whose checksum field is zero.
-pub(crate) fn seal(frame: &mut [u8], header_only: bool) {
-    let covered = if header_only {
-        HEADER_BYTES
-    } else {
-        frame.len()
-    };
-    let sum = of(&frame[..covered]);
-    frame[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&sum.to_le_bytes());
 }
 
 /// Whether a data frame whose payload lies in one piece is as its source made it.

@@ -14,7 +14,7 @@ use std::mem::{offset_of, size_of};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::checksum;
+use super::{Flags, Kind, OPENING_BYTES, Refusal, SMALL_PAYLOAD_BYTES, WireError, checksum};
 
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 48;
@@ -25,6 +25,10 @@ pub const MAX_PAYLOAD_BYTES: usize = 16 << 20;
 
 /// What a frame costs in credit besides its payload, so that empty messages cost too.
 pub const CHARGE_PER_FRAME: u64 = 128;
+
+/// The last place in a flow that any frame may name. At 100 GB/s a flow reaches it after
+/// three years; it keeps every sum of a place and a length within 64 bits.
+pub const MAX_POSITION: u64 = 1 << 63;
 
 /// The header's layout on the wire.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -59,101 +63,6 @@ const _: () = assert!(offset_of!(RawHeader, offset) == 40);
 /// Where the checksum stands in a header.
 pub(crate) const CHECKSUM_AT: usize = 16;
 
-/// What a frame is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Kind {
-    /// Part of a message; the only kind with a payload, and the only one that costs credit.
-    Data = 1,
-    /// From the destination back: *delivered up to* (`position`) and *granted up to*
-    /// (`offset`); `message` and `block` are the low and high half of the destination's
-    /// incarnation. The papers' CRDT.
-    Credit = 2,
-    /// From any hop back: the flow is not admitted, or no longer; `block` says why
-    /// ([`Refusal`]), `offset` is the destination's incarnation where that is why. A NACK.
-    Refusal = 3,
-    /// From the source: asks for the destination's newest credit.
-    Probe = 4,
-    /// From the source: everything is delivered, every hop may forget the flow.
-    Close = 5,
-    /// From a gateway to the destination: the flow's link from its source is lost; what is
-    /// half received may never be completed.
-    Lost = 6,
-    /// Between the two ends of one link: are you there? `position` is echoed.
-    Ping = 7,
-    /// The answer to a ping.
-    Pong = 8,
-}
-
-impl Kind {
-    const fn from_wire(kind: u8) -> Option<Self> {
-        Some(match kind {
-            1 => Self::Data,
-            2 => Self::Credit,
-            3 => Self::Refusal,
-            4 => Self::Probe,
-            5 => Self::Close,
-            6 => Self::Lost,
-            7 => Self::Ping,
-            8 => Self::Pong,
-            _ => return None,
-        })
-    }
-
-    /// Whether frames of this kind go from the flow's destination back to its source.
-    #[must_use]
-    pub const fn goes_back(self) -> bool {
-        matches!(self, Self::Credit | Self::Refusal | Self::Pong)
-    }
-}
-
-/// Facts about a data frame, one bit each.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Flags(u8);
-
-impl Flags {
-    /// None of them.
-    pub const NONE: Self = Self(0);
-    /// The payload starts with an [`Opening`](super::Opening): the flow asks to be admitted.
-    pub const OPEN: Self = Self(1);
-    /// The payload (after an opening) is records: a descriptor, then its block's bytes.
-    pub const DESCRIBED: Self = Self(1 << 1);
-    /// The message ends with this frame.
-    pub const END: Self = Self(1 << 2);
-    /// The source wants credit at once: it has run out, or waits for delivery.
-    pub const WANT: Self = Self(1 << 3);
-    /// The source gave the message up half-way; what there is of it is to be discarded.
-    pub const ABORT: Self = Self(1 << 4);
-    /// The checksum covers the header alone (one hop over a protocol that keeps bytes whole).
-    pub const HEADER_ONLY: Self = Self(1 << 5);
-
-    const ALL: u8 = 0x3f;
-
-    /// Both sets together.
-    #[must_use]
-    pub const fn with(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
-    /// This set if `condition`, else none.
-    #[must_use]
-    pub const fn when(self, condition: bool) -> Self {
-        if condition { self } else { Self::NONE }
-    }
-
-    /// Whether every flag of `other` is set.
-    #[must_use]
-    pub const fn has(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-
-    /// The byte on the wire.
-    #[must_use]
-    pub const fn bits(self) -> u8 {
-        self.0
-    }
-}
-
 /// What identifies a flow: all that goes from one node to another over one channel. The
 /// same in every frame of the flow, whichever way the frame goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -164,41 +73,6 @@ pub struct FlowKey {
     pub source: u32,
     /// Rank of the node that they are for.
     pub destination: u32,
-}
-
-/// Why a hop does not carry a flow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(u32)]
-pub enum Refusal {
-    /// The hop's guaranteed memory is taken; try again later.
-    NoRoom = 1,
-    /// The hop does not know the flow (it restarted, or forgot an idle flow); open it again.
-    Unknown = 2,
-    /// The next link of the route is down; open again until it is back.
-    LinkDown = 3,
-    /// The destination runs, but is not the incarnation that the flow was opened to.
-    OtherIncarnation = 4,
-    /// A frame arrived with a wrong checksum or out of place; send again from what is delivered.
-    Corrupt = 5,
-    /// No route leads there from this hop, or not from this source.
-    NoRoute = 6,
-    /// The destination has no such channel open.
-    NoChannel = 7,
-}
-
-impl Refusal {
-    const fn from_wire(reason: u32) -> Option<Self> {
-        Some(match reason {
-            1 => Self::NoRoom,
-            2 => Self::Unknown,
-            3 => Self::LinkDown,
-            4 => Self::OtherIncarnation,
-            5 => Self::Corrupt,
-            6 => Self::NoRoute,
-            7 => Self::NoChannel,
-            _ => return None,
-        })
-    }
 }
 
 /// A header whose fields make sense for its kind.
@@ -214,8 +88,8 @@ pub struct Header {
     pub length: u32,
     /// CRC-32C of the header (with this field zero) and the payload.
     pub checksum: u32,
-    /// Drawn by the source each time it opens the flow: stands for both incarnations and
-    /// for this opening. What carries another label is stale.
+    /// Names one opening of the flow, and so stands for both incarnations; never 0 on
+    /// frames of a flow. What carries another label than the one in force is stale.
     pub label: u32,
     /// Place of the frame in its flow, in charged bytes; see [`Kind`] for other kinds.
     pub position: u64,
@@ -312,9 +186,10 @@ impl Header {
     pub fn parse(bytes: &[u8; HEADER_BYTES]) -> Result<Self, WireError> {
         let raw: &RawHeader = zerocopy::transmute_ref!(bytes);
         let kind = Kind::from_wire(raw.kind).ok_or(WireError::UnknownKind(raw.kind))?;
+        let flags = Flags::from_wire(raw.flags).ok_or(WireError::ReservedFlags(raw.flags))?;
         let header = Self {
             kind,
-            flags: Flags(raw.flags),
+            flags,
             flow: FlowKey {
                 channel: raw.channel.get(),
                 source: raw.source.get(),
@@ -329,7 +204,7 @@ impl Header {
             offset: raw.offset.get(),
         };
         if kind == Kind::Data {
-            header.check_payload()?;
+            header.check_data()?;
         } else {
             header.check_control()?;
         }
@@ -341,7 +216,7 @@ impl Header {
     pub fn to_bytes(&self) -> [u8; HEADER_BYTES] {
         zerocopy::transmute!(RawHeader {
             kind: self.kind as u8,
-            flags: self.flags.0,
+            flags: self.flags.bits(),
             channel: self.flow.channel.into(),
             source: self.flow.source.into(),
             destination: self.flow.destination.into(),
@@ -380,9 +255,20 @@ impl Header {
     #[must_use]
     pub fn is_bare_opening(&self) -> bool {
         self.flags.has(Flags::OPEN)
-            && self.length as usize == super::OPENING_BYTES
+            && self.payload_bytes() == 0
             && !self.flags.has(Flags::END)
             && !self.flags.has(Flags::ABORT)
+    }
+
+    /// Bytes of the payload, an opening in front of it left out.
+    #[must_use]
+    pub fn payload_bytes(&self) -> usize {
+        let opening = if self.flags.has(Flags::OPEN) {
+            OPENING_BYTES
+        } else {
+            0
+        };
+        (self.length as usize).saturating_sub(opening)
     }
 
     /// What the frame costs in credit: its payload without an opening, and a fixed part.
@@ -392,12 +278,7 @@ impl Header {
         if self.is_bare_opening() {
             return 0;
         }
-        let opening = if self.flags.has(Flags::OPEN) {
-            super::OPENING_BYTES as u64
-        } else {
-            0
-        };
-        u64::from(self.length) - opening + CHARGE_PER_FRAME
+        self.payload_bytes() as u64 + CHARGE_PER_FRAME
     }
 
     /// The first position behind this frame.
@@ -412,24 +293,23 @@ impl Header {
         HEADER_BYTES + self.length as usize
     }
 
-    fn check_payload(&self) -> Result<(), WireError> {
-        if self.length as usize > MAX_PAYLOAD_BYTES {
+    fn check_data(&self) -> Result<(), WireError> {
+        let opens = self.flags.has(Flags::OPEN);
+        let described = self.flags.has(Flags::DESCRIBED);
+        let most = if opens {
+            SMALL_PAYLOAD_BYTES + OPENING_BYTES
+        } else {
+            MAX_PAYLOAD_BYTES
+        };
+        if self.length as usize > most {
             return Err(WireError::TooLong(self.length));
         }
-        if self.flags.0 & !Flags::ALL != 0 {
-            return Err(WireError::ReservedFlags(self.flags.0));
-        }
         let mut least = 0;
-        if self.flags.has(Flags::OPEN) {
-            least += super::OPENING_BYTES;
+        if opens {
+            least += OPENING_BYTES;
         }
-        if self.flags.has(Flags::DESCRIBED) {
+        if described {
             least += super::DESCRIPTOR_BYTES;
-            if self.offset != 0 {
-                return Err(WireError::Contradiction(
-                    "a described block that does not start at 0",
-                ));
-            }
         }
         if (self.length as usize) < least {
             return Err(WireError::TooShort {
@@ -437,28 +317,49 @@ impl Header {
                 least,
             });
         }
-        if self.flags.has(Flags::OPEN)
-            && self.length as usize > super::SMALL_PAYLOAD_BYTES + super::OPENING_BYTES
-        {
-            return Err(WireError::TooLong(self.length));
+        if self.label == 0 {
+            return Err(WireError::Contradiction("a flow without a label"));
         }
-        if self.position > u64::MAX - (2 * MAX_PAYLOAD_BYTES as u64)
-            || self.offset > super::descriptor::MAX_BLOCK_BYTES
+        if described && self.offset != 0 {
+            return Err(WireError::Contradiction(
+                "a described block that does not start at 0",
+            ));
+        }
+        if self.flags.has(Flags::ABORT)
+            && (described || self.flags.has(Flags::END) || self.payload_bytes() != 0)
         {
+            return Err(WireError::Contradiction(
+                "a message that is given up and goes on",
+            ));
+        }
+        if self.position > MAX_POSITION || self.offset > super::descriptor::MAX_BLOCK_BYTES {
             return Err(WireError::Contradiction("a place that no flow reaches"));
         }
         Ok(())
     }
 
     fn check_control(&self) -> Result<(), WireError> {
-        if self.flags.0 != 0 {
-            return Err(WireError::ReservedFlags(self.flags.0));
+        if self.flags != Flags::NONE {
+            return Err(WireError::ReservedFlags(self.flags.bits()));
         }
         if self.length != 0 {
             return Err(WireError::TooLong(self.length));
         }
+        let belongs_to_link = matches!(self.kind, Kind::Ping | Kind::Pong);
+        if self.label == 0 && !belongs_to_link {
+            return Err(WireError::Contradiction("a flow without a label"));
+        }
         let rest_is_zero = match self.kind {
-            Kind::Data | Kind::Credit => true,
+            Kind::Data => true,
+            Kind::Credit => {
+                let is_possible = self.position <= self.offset
+                    && self.offset <= MAX_POSITION
+                    && self.credit_incarnation() != 0;
+                if !is_possible {
+                    return Err(WireError::Contradiction("credit that nobody can give"));
+                }
+                true
+            }
             Kind::Refusal => {
                 if Refusal::from_wire(self.block).is_none() {
                     return Err(WireError::UnknownReason(self.block));
@@ -470,16 +371,12 @@ impl Header {
                 self.position == 0 && self.message == 0 && self.block == 0 && self.offset == 0
             }
             Kind::Ping | Kind::Pong => {
+                let flow = self.flow;
                 self.message == 0
                     && self.block == 0
                     && self.offset == 0
                     && self.label == 0
-                    && self.flow
-                        == FlowKey {
-                            channel: 0,
-                            source: 0,
-                            destination: 0,
-                        }
+                    && (flow.channel, flow.source, flow.destination) == (0, 0, 0)
             }
         };
         if !rest_is_zero {
@@ -491,99 +388,9 @@ impl Header {
     }
 }
 
-/// Why bytes are not a frame. The peer that sent them is at fault.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum WireError {
-    /// No such kind of frame.
-    #[error("unknown kind of frame {0}")]
-    UnknownKind(u8),
-    /// Flags that this version does not know, or that this kind does not have.
-    #[error("reserved flags are set: {0:#04x}")]
-    ReservedFlags(u8),
-    /// More payload than a frame of this kind can have.
-    #[error("a payload of {0} bytes is longer than such a frame can have")]
-    TooLong(u32),
-    /// Less payload than the flags announce.
-    #[error("a payload of {length} bytes where the flags announce {least} at least")]
-    TooShort {
-        /// The payload's length, in bytes.
-        length: u32,
-        /// What the flags need.
-        least: usize,
-    },
-    /// A refusal without a known reason.
-    #[error("unknown reason of a refusal {0}")]
-    UnknownReason(u32),
-    /// Fields that exclude each other.
-    #[error("the header holds {0}")]
-    Contradiction(&'static str),
-    /// A block descriptor with reserved bits or an unknown mode.
-    #[error("a block descriptor is malformed")]
-    Descriptor,
-    /// An opening with reserved bits, or without an incarnation.
-    #[error("the opening of a flow is malformed")]
-    Opening,
-}
-
-/// Fields of an encoded header, where only some of them matter: frames that this node made
-/// itself, so nothing here is checked.
-pub(crate) struct Raw;
-
-/// See [`Raw`].
-pub(crate) const RAW: Raw = Raw;
-
-impl Raw {
-    pub(crate) fn length(&self, frame: &[u8]) -> u32 {
-        word(frame, 12)
-    }
-
-    pub(crate) fn flags(&self, frame: &[u8]) -> u8 {
-        frame[1]
-    }
-
-    pub(crate) fn message(&self, frame: &[u8]) -> u32 {
-        word(frame, 32)
-    }
-
-    pub(crate) fn block(&self, frame: &[u8]) -> u32 {
-        word(frame, 36)
-    }
-
-    /// Gives a frame its place in the flow; it is ready to be sealed.
-    pub(crate) fn place(&self, frame: &mut [u8], label: u32, position: u64, want: bool) {
-        if want {
-            frame[1] |= Flags::WANT.0;
-        }
-        frame[20..24].copy_from_slice(&label.to_le_bytes());
-        frame[24..32].copy_from_slice(&position.to_le_bytes());
-    }
-
-    /// Makes a placed frame an opening, `length` being its new payload length.
-    pub(crate) fn mark_opening(&self, frame: &mut [u8], length: usize) {
-        frame[1] |= Flags::OPEN.0;
-        let length = u32::try_from(length).unwrap_or(u32::MAX);
-        frame[12..16].copy_from_slice(&length.to_le_bytes());
-        frame[CHECKSUM_AT..CHECKSUM_AT + 4].fill(0);
-    }
-
-    /// Takes back what placing and sealing wrote.
-    pub(crate) fn unseal(&self, frame: &mut [u8]) {
-        frame[1] &= !Flags::WANT.0;
-        frame[CHECKSUM_AT..CHECKSUM_AT + 4].fill(0);
-    }
-}
-
-fn word(frame: &[u8], at: usize) -> u32 {
-    let mut bytes = [0; 4];
-    bytes.copy_from_slice(&frame[at..at + 4]);
-    u32::from_le_bytes(bytes)
-}
-
 /// The low and the high half of an incarnation, as credit carries them.
 fn halves(incarnation: u64) -> [u32; 2] {
-    let bytes = incarnation.to_le_bytes();
-    let [a, b, c, d, e, f, g, h] = bytes;
+    let [a, b, c, d, e, f, g, h] = incarnation.to_le_bytes();
     [
         u32::from_le_bytes([a, b, c, d]),
         u32::from_le_bytes([e, f, g, h]),

@@ -6,16 +6,20 @@
 
 pub mod checksum;
 pub mod descriptor;
+pub(crate) mod encoded;
+pub mod error;
 pub mod header;
+pub mod kind;
 pub mod opening;
 #[cfg(test)]
 mod tests;
 
 pub use descriptor::{DESCRIPTOR_BYTES, Descriptor, ReceiveMode, SendMode};
+pub use error::WireError;
 pub use header::{
-    CHARGE_PER_FRAME, Flags, FlowKey, HEADER_BYTES, Header, Kind, MAX_PAYLOAD_BYTES, Refusal,
-    WireError,
+    CHARGE_PER_FRAME, FlowKey, HEADER_BYTES, Header, MAX_PAYLOAD_BYTES, MAX_POSITION,
 };
+pub use kind::{Flags, Kind, Refusal, is_older_label};
 pub use opening::{OPENING_BYTES, Opening};
 
 /// Payload of a small frame at most: it always fits in the share of memory that an admitted

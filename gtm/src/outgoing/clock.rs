@@ -1,0 +1,97 @@
+//! What a flow's source does in time: probes, closing when idle, retries, giving up.
+
+use std::time::Duration;
+
+use super::{
+    Failure, IDLE_CLOSE, OPENING_RETRY_FIRST, OPENING_RETRY_MOST, Outgoing, PROBE_FIRST,
+    PROBE_MOST, State,
+};
+use crate::time::Time;
+use crate::wire::{Kind, Refusal};
+
+impl<D: Clone> Outgoing<D> {
+    /// When [`handle_timeout`](Self::handle_timeout) has something to do, or
+    /// [`poll_transmit`](Self::poll_transmit) something to repeat.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Time> {
+        let stuck = self
+            .stuck_since
+            .map(|since| since + self.settings.give_up_after);
+        let own = match self.state {
+            State::Failed(_) => return None,
+            State::Closed { at } if self.link_is_up && self.has_undelivered() => Some(at),
+            State::Closed { .. } => None,
+            State::Opening { retry_at } => Some(retry_at),
+            State::Open if self.has_undelivered() => Some(self.last_progress + self.probe_wait()),
+            State::Open => Some(self.last_progress + IDLE_CLOSE),
+        };
+        match (stuck, own) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Does what is due: probes, closes an idle flow, fails one that nobody carries.
+    pub fn handle_timeout(&mut self, now: Time) {
+        if self.state != State::Open && self.has_undelivered() {
+            self.stuck_since.get_or_insert(now);
+        }
+        if let Some(since) = self.stuck_since
+            && now >= since + self.settings.give_up_after
+            && !matches!(self.state, State::Failed(_))
+        {
+            self.state = State::Failed(Failure::Unreachable {
+                last: self.last_refusal,
+            });
+            return;
+        }
+        if self.state != State::Open {
+            return;
+        }
+        if self.has_undelivered() {
+            if now >= self.last_progress + self.probe_wait() {
+                self.control = Some(Kind::Probe);
+                self.probes += 1;
+                self.last_progress = now;
+            }
+        } else if now >= self.last_progress + IDLE_CLOSE {
+            self.control = Some(Kind::Close);
+            self.state = State::Closed { at: now };
+        }
+    }
+
+    pub(super) fn close_until_retry(&mut self, now: Time) {
+        self.attempts = self.attempts.saturating_add(1);
+        let wait = backoff(OPENING_RETRY_FIRST / 4, OPENING_RETRY_MOST, self.attempts);
+        let at = now + self.spread(wait);
+        self.state = State::Closed { at };
+        if self.last_refusal != Some(Refusal::NoRoom) {
+            self.stuck_since.get_or_insert(now);
+        }
+    }
+
+    fn probe_wait(&self) -> Duration {
+        backoff(PROBE_FIRST, PROBE_MOST, self.probes)
+    }
+
+    /// Between half of `wait` and all of it, so that many flows do not retry at once.
+    pub(super) fn spread(&mut self, wait: Duration) -> Duration {
+        let half = wait / 2;
+        let part = u32::try_from(self.next_random() >> 32).unwrap_or(0) % 1024;
+        half + half * part / 1024
+    }
+
+    /// SplitMix64.
+    pub(super) fn next_random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+/// `first`, doubled with every attempt, up to `most`.
+pub(super) fn backoff(first: Duration, most: Duration, attempts: u32) -> Duration {
+    (first * 2u32.pow(attempts.min(10))).min(most)
+}

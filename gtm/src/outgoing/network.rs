@@ -1,0 +1,109 @@
+//! What the network tells a flow's source: credit, refusals, and how its link does.
+
+use super::{Failure, Outgoing, State};
+use crate::time::Time;
+use crate::wire::{Header, Kind, Refusal};
+
+impl<D: Clone> Outgoing<D> {
+    /// The destination's newest credit, perhaps lowered on its way.
+    pub fn handle_credit(&mut self, credit: &Header, now: Time) {
+        debug_assert_eq!(credit.kind, Kind::Credit);
+        let (delivered, granted) = (credit.position, credit.offset);
+        let out_of_range = delivered < self.delivered || delivered > self.position;
+        if credit.label != self.label || out_of_range || granted < delivered {
+            return;
+        }
+        match self.state {
+            State::Opening { .. } => {
+                self.opening = None;
+                self.destination_incarnation = credit.credit_incarnation();
+                self.rewind(delivered);
+                self.granted = granted;
+                self.state = State::Open;
+                self.note_progress();
+            }
+            State::Open => {
+                if delivered > self.delivered || granted > self.granted {
+                    self.note_progress();
+                }
+                self.release(delivered);
+                self.granted = self.granted.max(granted);
+            }
+            State::Closed { .. } | State::Failed(_) => return,
+        }
+        self.stuck_since = None;
+        self.last_refusal = None;
+        self.attempts = 0;
+        self.last_progress = now;
+    }
+
+    /// Some hop does not carry the flow.
+    pub fn handle_refusal(&mut self, refusal: &Header, now: Time) {
+        let Some(reason) = refusal.reason() else {
+            return;
+        };
+        let live = matches!(self.state, State::Opening { .. } | State::Open);
+        if refusal.label != self.label || !live {
+            return;
+        }
+        self.last_refusal = Some(reason);
+        let went_nowhere = matches!(
+            reason,
+            Refusal::NoRoom | Refusal::LinkDown | Refusal::NoRoute | Refusal::NoChannel
+        );
+        if went_nowhere && self.is_retargetable && self.opening.is_some() {
+            // Nobody has what the opening carried: the next one can carry it again.
+            self.rewind(self.delivered);
+        }
+        match reason {
+            Refusal::NoRoom => {
+                // The hop lives: waiting for its memory is not being stuck.
+                self.stuck_since = None;
+                self.close_until_retry(now);
+            }
+            Refusal::LinkDown | Refusal::LinkLost => self.close_until_retry(now),
+            Refusal::Unknown | Refusal::Corrupt => {
+                self.stuck_since.get_or_insert(now);
+                if self.attempts > 1 {
+                    self.close_until_retry(now);
+                } else {
+                    self.attempts += 1;
+                    self.state = State::Closed { at: now };
+                }
+            }
+            Refusal::OtherIncarnation => {
+                if !self.retarget(refusal.offset, now) {
+                    self.state = State::Failed(Failure::Restarted);
+                }
+            }
+            Refusal::NoRoute => self.state = State::Failed(Failure::NoRoute),
+            Refusal::NoChannel => self.state = State::Failed(Failure::NoChannel),
+        }
+    }
+
+    /// The link to the first hop is up, for the first time or again.
+    pub fn handle_link_up(&mut self, now: Time) {
+        self.link_is_up = true;
+        self.attempts = 0;
+        if let State::Closed { .. } = self.state {
+            self.state = State::Closed { at: now };
+        }
+    }
+
+    /// The link to the first hop is lost: credit over it is void.
+    pub fn handle_link_lost(&mut self, now: Time) {
+        self.link_is_up = false;
+        self.control = None;
+        if matches!(self.state, State::Opening { .. } | State::Open) {
+            self.state = State::Closed { at: now };
+        }
+        if self.has_undelivered() {
+            self.stuck_since.get_or_insert(now);
+        }
+    }
+
+    fn note_progress(&mut self) {
+        self.credit_asked = false;
+        self.probes = 0;
+    }
+}

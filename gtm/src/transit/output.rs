@@ -1,0 +1,150 @@
+//! What leaves a gateway: control, data in turns, and the credit that its leaving frees.
+
+use super::{Departure, Lane, LinkId, Queued, Transit, link};
+use crate::budget::GUARANTEED_BYTES;
+
+impl<B> Transit<B> {
+    /// Appends the control frames that wait for `link` to `out`, up to about `limit` bytes.
+    pub fn poll_control(&mut self, link: LinkId, out: &mut Vec<u8>, limit: usize) {
+        let Some(waiting) = self.links.at_mut(link) else {
+            return;
+        };
+        while out.len() < limit
+            && let Some(frame) = waiting.control.pop_front()
+        {
+            out.extend_from_slice(&frame);
+        }
+        while out.len() < limit {
+            let Some(waiting) = self.links.at_mut(link) else {
+                return;
+            };
+            let Some(index) = waiting.credits.pop_front() else {
+                return;
+            };
+            let Some(Some(flow)) = self.flows.get_mut(index as usize) else {
+                continue;
+            };
+            if flow.from == link && flow.credit_pending {
+                flow.credit_pending = false;
+                out.extend_from_slice(&flow.credit().to_control_frame());
+            }
+        }
+    }
+
+    /// Takes what is next for `lane` of `link`, about `limit` bytes, flows taking turns
+    /// (deficit round robin).
+    pub fn poll_transmit(
+        &mut self,
+        link: LinkId,
+        lane: Lane,
+        limit: usize,
+        mut take: impl FnMut(B, Departure),
+    ) {
+        let mut taken = 0;
+        while taken < limit {
+            let Some(waiting) = self.links.at_mut(link) else {
+                return;
+            };
+            let Some(&index) = waiting.turns_mut(lane).front() else {
+                return;
+            };
+            let Some(Some(flow)) = self.flows.get_mut(index as usize) else {
+                waiting.turns_mut(lane).pop_front();
+                continue;
+            };
+            let serial = flow.serial;
+            let queue = flow.queue(lane);
+            if !queue.has_turn {
+                queue.deficit += link::QUANTUM_BYTES;
+                queue.has_turn = true;
+            }
+            while taken < limit
+                && let Some(first) = queue.frames.front()
+                && first.bytes <= queue.deficit
+            {
+                let Some(first) = queue.frames.pop_front() else {
+                    break;
+                };
+                queue.deficit -= first.bytes;
+                taken += first.bytes;
+                self.queued_bytes -= first.bytes as u64;
+                let Queued {
+                    frame,
+                    bytes,
+                    charge,
+                    frames,
+                } = first;
+                take(
+                    frame,
+                    Departure {
+                        flow: index,
+                        serial,
+                        charge,
+                        bytes,
+                        frames,
+                    },
+                );
+            }
+            let empty = queue.frames.is_empty();
+            if empty {
+                queue.deficit = 0;
+                queue.waits = false;
+            } else if taken >= limit {
+                // Its turn goes on when the link takes more.
+                return;
+            }
+            queue.has_turn = false;
+            let turns = waiting.turns_mut(lane);
+            turns.pop_front();
+            if !empty {
+                turns.push_back(index);
+            }
+        }
+    }
+
+    /// What was taken has left this gateway. Returns the link on which credit can go back
+    /// now, if any can.
+    pub fn handle_departure(&mut self, departure: &Departure) -> Option<LinkId> {
+        self.counters.frames += u64::from(departure.frames);
+        self.counters.bytes += departure.bytes as u64;
+        let flow = self.flows.get_mut(departure.flow as usize)?.as_mut()?;
+        if flow.serial != departure.serial {
+            return None;
+        }
+        let before = flow.outstanding();
+        flow.forwarded += departure.charge;
+        self.budget.change(before, flow.outstanding());
+        self.promise(departure.flow, false)
+    }
+
+    /// Promises the source as much as the destination grants and the budget allows. With
+    /// `news` there is something to tell the source in any case.
+    pub(super) fn promise(&mut self, index: u32, news: bool) -> Option<LinkId> {
+        let flow = self.flows[index as usize].as_mut()?;
+        let before = flow.outstanding();
+        if !news && (flow.granted >= flow.granted_ahead || flow.credit_pending) {
+            return None;
+        }
+        let allowed = flow.forwarded + self.budget.allowance(before);
+        let target = flow.granted_ahead.min(allowed).max(flow.granted);
+        let more = target - flow.granted;
+        // Few large promises rather than many small ones, unless nothing is under way and the
+        // source may be waiting for what a small frame takes.
+        let may_be_stuck =
+            flow.received == flow.forwarded && flow.granted - flow.received < GUARANTEED_BYTES;
+        let is_worth_it = more >= before / 2 || may_be_stuck;
+        if !news && (more == 0 || !is_worth_it) {
+            return None;
+        }
+        flow.granted = target;
+        self.budget.change(before, flow.outstanding());
+        let from = flow.from;
+        if !flow.credit_pending && flow.has_credit() {
+            flow.credit_pending = true;
+            if let Some(link) = self.links.at_mut(from) {
+                link.credits.push_back(index);
+            }
+        }
+        Some(from)
+    }
+}

@@ -1,0 +1,64 @@
+//! Fields of a frame that lies encoded in memory, where only some of them matter: frames
+//! that this node made itself, so nothing here is checked.
+
+use super::header::CHECKSUM_AT;
+use super::{Flags, HEADER_BYTES};
+
+/// Bytes of the payload.
+pub(crate) fn payload_bytes(frame: &[u8]) -> usize {
+    // A payload is shorter than 16 MiB.
+    usize::try_from(word(frame, 12)).unwrap_or(usize::MAX)
+}
+
+/// Bytes of the whole frame.
+pub(crate) fn frame_bytes(frame: &[u8]) -> usize {
+    HEADER_BYTES + payload_bytes(frame)
+}
+
+/// Whether any flag of `flags` is set.
+pub(crate) fn has_any(frame: &[u8], flags: Flags) -> bool {
+    frame[1] & flags.bits() != 0
+}
+
+/// The number of the frame's message.
+pub(crate) fn message(frame: &[u8]) -> u32 {
+    word(frame, 32)
+}
+
+/// Gives a frame its place in the flow; it is ready to be sealed.
+pub(crate) fn place(frame: &mut [u8], label: u32, position: u64, want: bool) {
+    frame[1] |= Flags::WANT.when(want).bits();
+    frame[20..24].copy_from_slice(&label.to_le_bytes());
+    frame[24..32].copy_from_slice(&position.to_le_bytes());
+}
+
+/// Makes a placed frame an opening, `payload_bytes` being the length of its new payload.
+pub(crate) fn mark_opening(frame: &mut [u8], payload_bytes: usize) {
+    frame[1] |= Flags::OPEN.bits();
+    let length = u32::try_from(payload_bytes).unwrap_or(u32::MAX);
+    frame[12..16].copy_from_slice(&length.to_le_bytes());
+}
+
+/// Puts the checksum in a frame whose checksum field is zero.
+pub(crate) fn seal(frame: &mut [u8]) {
+    let covered = if has_any(frame, Flags::HEADER_ONLY) {
+        HEADER_BYTES
+    } else {
+        frame.len()
+    };
+    let sum = super::checksum::of(&frame[..covered]);
+    frame[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// Takes back what placing and sealing wrote besides label and position, which the next
+/// placing overwrites.
+pub(crate) fn unseal(frame: &mut [u8]) {
+    frame[1] &= !Flags::WANT.bits();
+    frame[CHECKSUM_AT..CHECKSUM_AT + 4].fill(0);
+}
+
+fn word(frame: &[u8], at: usize) -> u32 {
+    let mut bytes = [0; 4];
+    bytes.copy_from_slice(&frame[at..at + 4]);
+    u32::from_le_bytes(bytes)
+}
