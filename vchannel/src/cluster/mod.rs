@@ -25,7 +25,7 @@ mod settings;
 mod size;
 mod summary;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod tuning;
 
 use std::path::{Path, PathBuf};
