@@ -60,8 +60,8 @@ fn sources() -> Vec<Source> {
     let mut sources = Vec::new();
     let mut folders = vec![top()];
     while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).unwrap() {
-            let path = entry.unwrap().path();
+        for entry in fs::read_dir(&folder).expect("a folder of ours can be listed") {
+            let path = entry.expect("a folder of ours can be listed").path();
             let name = path
                 .file_name()
                 .unwrap_or_default()
@@ -77,8 +77,11 @@ fn sources() -> Vec<Source> {
             let ours = ["rs", "md", "toml", "sh"].map(std::ffi::OsStr::new);
             if path.extension().is_some_and(|has| ours.contains(&has)) || path.ends_with(".ci/run")
             {
-                let text = fs::read_to_string(&path).unwrap();
-                let path = path.strip_prefix(top()).unwrap().to_owned();
+                let text = fs::read_to_string(&path).expect("text of ours is UTF-8");
+                let path = path
+                    .strip_prefix(top())
+                    .expect("it was found below the top")
+                    .to_owned();
                 sources.push(Source { path, text });
             }
         }
