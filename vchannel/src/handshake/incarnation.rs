@@ -1,0 +1,31 @@
+//! What tells one start of a node from the next.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::random::fill_random;
+
+/// Draws the incarnation of this start: never zero, different at each start, and larger for
+/// a later one (as far as the host's clock goes forwards).
+#[must_use]
+pub fn draw_incarnation() -> u64 {
+    let since_epoch = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    // 56 bits of microseconds last for 2,283 years.
+    let micros = u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX);
+    let mut chance = [0];
+    fill_random(&mut chance);
+    (micros << u8::BITS | u64::from(chance[0])).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn later_starts_are_larger() {
+        let first = draw_incarnation();
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        assert!(draw_incarnation() > first);
+    }
+}
