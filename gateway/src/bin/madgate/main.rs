@@ -1,1 +1,8 @@
-fn main(){}
+//! The `madgate` command.
+
+#![forbid(unsafe_code)]
+
+mod files;
+mod service;
+
+fn main() {}

@@ -1,0 +1,266 @@
+//! The sending end of a copy: keeps the window, matches replies to entries, and counts.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use crossbeam_channel::bounded;
+use thiserror::Error;
+
+use super::read::{AHEAD, Begins, EntryKind, LatestFailure, Outgoing, read};
+use super::walk::Source;
+use super::wire::{Reply, Request, WINDOW_BYTES, charge, count, length};
+
+/// How long the sender waits for a reply before it asks whether the copy is still known.
+pub(crate) const ASK_AFTER: Duration = Duration::from_secs(2);
+
+/// How long the other end may say nothing at all. A node that cannot be reached is noticed
+/// sooner, by its session; this is for one that is there and stopped.
+pub(crate) const SILENCE_LIMIT: Duration = Duration::from_secs(120);
+
+/// The way to the receiver.
+pub(crate) trait Peer {
+    /// Why it ended.
+    type Error: std::error::Error + 'static;
+
+    /// Sends one message.
+    fn send(&mut self, request: &Request) -> Result<(), Self::Error>;
+
+    /// The next reply, if one comes within `patience`; zero does not wait.
+    fn receive(&mut self, patience: Duration) -> Result<Option<Reply>, Self::Error>;
+}
+
+/// What a copy did.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    /// Files that are complete at the other end.
+    pub(crate) files: u64,
+    /// Folders that are.
+    pub(crate) folders: u64,
+    /// Bytes in those files.
+    pub(crate) bytes: u64,
+    /// What is not, and why.
+    pub(crate) failures: Vec<(PathBuf, String)>,
+    /// How many more are not.
+    pub(crate) more_failures: u64,
+}
+
+/// Failures that a report names; the rest is counted.
+const MAX_NAMED_FAILURES: usize = 10_000;
+
+impl Report {
+    /// How many things were not copied.
+    pub(crate) fn failed(&self) -> u64 {
+        count(self.failures.len()) + self.more_failures
+    }
+
+    fn fail(&mut self, path: PathBuf, reason: String) {
+        if self.failures.len() < MAX_NAMED_FAILURES {
+            self.failures.push((path, reason));
+        } else {
+            self.more_failures += 1;
+        }
+    }
+}
+
+/// Why a copy ended before everything had been tried.
+#[derive(Debug, Error)]
+pub(crate) enum SendError<E: std::error::Error + 'static> {
+    /// The way to the receiver is gone.
+    #[error(transparent)]
+    Peer(E),
+    /// The receiver does not want it.
+    #[error("refused: {0}")]
+    Refused(String),
+    /// The receiver is there and says nothing.
+    #[error("nothing was heard for {} s, as if the process were stopped", SILENCE_LIMIT.as_secs())]
+    Silent,
+    /// A thread cannot be started.
+    #[error("cannot start a thread")]
+    Thread(#[source] std::io::Error),
+}
+
+/// Copies everything; `progress` is told the bytes of each chunk that is sent. The report is
+/// filled as far as it came, whatever the result.
+pub(crate) fn send<P: Peer>(
+    peer: &mut P,
+    sources: &[Source],
+    path: Bytes,
+    report: &mut Report,
+    progress: impl FnMut(u64),
+) -> Result<(), SendError<P::Error>> {
+    let failure = LatestFailure::default();
+    let mut sender = Sender {
+        peer,
+        report,
+        progress,
+        failure: &failure,
+        sent: 0,
+        taken: 0,
+        outstanding: BTreeMap::new(),
+        opened: false,
+        closed: false,
+    };
+    let result = sender.copy(sources, path);
+    let Sender { outstanding, .. } = sender;
+    for entry in outstanding.into_values() {
+        let reason = if entry.sent {
+            "was sent, but is not confirmed"
+        } else {
+            "was not sent completely"
+        };
+        report.fail(entry.path, reason.into());
+    }
+    result
+}
+
+struct Sender<'a, P, F> {
+    peer: &'a mut P,
+    report: &'a mut Report,
+    progress: F,
+    failure: &'a LatestFailure,
+    /// Charge of all messages sent so far.
+    sent: u64,
+    /// Charge that the receiver has taken.
+    taken: u64,
+    outstanding: BTreeMap<u64, Outstanding>,
+    opened: bool,
+    closed: bool,
+}
+
+/// An entry that has begun and is neither done nor failed.
+struct Outstanding {
+    path: PathBuf,
+    kind: EntryKind,
+    bytes: u64,
+    sent: bool,
+}
+
+impl<P: Peer, F: FnMut(u64)> Sender<'_, P, F> {
+    fn copy(&mut self, sources: &[Source], path: Bytes) -> Result<(), SendError<P::Error>> {
+        self.request(&Request::Begin {
+            many: sources.len() > 1,
+            path,
+        })?;
+        self.wait_until(|sender| sender.opened)?;
+        let (out, outgoing) = bounded(AHEAD);
+        let failure = self.failure;
+        thread::scope(|scope| {
+            thread::Builder::new()
+                .name("madgate-read".into())
+                .spawn_scoped(scope, move || read(sources, &out, failure))
+                .map_err(SendError::Thread)?;
+            // The receiver moves in, so that the reader ends when this returns early.
+            for outgoing in outgoing {
+                self.outgoing(outgoing)?;
+            }
+            Ok(())
+        })?;
+        self.request(&Request::End)?;
+        self.wait_until(|sender| sender.closed)
+    }
+
+    fn outgoing(&mut self, outgoing: Outgoing) -> Result<(), SendError<P::Error>> {
+        let (request, begins) = match outgoing {
+            Outgoing::Request { request, begins } => (request, begins),
+            Outgoing::Problem {
+                entry,
+                path,
+                reason,
+            } => {
+                if let Some(entry) = entry {
+                    self.outstanding.remove(&entry);
+                }
+                self.report.fail(path, reason);
+                return Ok(());
+            }
+        };
+        if let Some(Begins { entry, path, kind }) = begins {
+            self.outstanding.insert(
+                entry,
+                Outstanding {
+                    path,
+                    kind,
+                    bytes: 0,
+                    sent: false,
+                },
+            );
+        }
+        let mut chunk = 0;
+        match &request {
+            Request::Chunk { entry, bytes } => {
+                chunk = length(bytes);
+                if let Some(outstanding) = self.outstanding.get_mut(entry) {
+                    outstanding.bytes += chunk;
+                }
+            }
+            Request::Finish { entry, .. } | Request::Leave { entry } => {
+                if let Some(outstanding) = self.outstanding.get_mut(entry) {
+                    outstanding.sent = true;
+                }
+            }
+            _ => {}
+        }
+        self.request(&request)?;
+        (self.progress)(chunk);
+        Ok(())
+    }
+
+    /// Sends a message as soon as the window has room for it.
+    fn request(&mut self, request: &Request) -> Result<(), SendError<P::Error>> {
+        let cost = charge(request.body_bytes());
+        while let Some(reply) = self.peer.receive(Duration::ZERO).map_err(SendError::Peer)? {
+            self.reply(reply)?;
+        }
+        self.wait_until(|sender| sender.sent + cost <= sender.taken.saturating_add(WINDOW_BYTES))?;
+        self.peer.send(request).map_err(SendError::Peer)?;
+        self.sent += cost;
+        Ok(())
+    }
+
+    fn wait_until(
+        &mut self,
+        mut ready: impl FnMut(&Self) -> bool,
+    ) -> Result<(), SendError<P::Error>> {
+        let mut heard = Instant::now();
+        while !ready(self) {
+            match self.peer.receive(ASK_AFTER).map_err(SendError::Peer)? {
+                Some(reply) => {
+                    heard = Instant::now();
+                    self.reply(reply)?;
+                }
+                None if heard.elapsed() >= SILENCE_LIMIT => return Err(SendError::Silent),
+                None => self.peer.send(&Request::Ask).map_err(SendError::Peer)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn reply(&mut self, reply: Reply) -> Result<(), SendError<P::Error>> {
+        match reply {
+            Reply::Opened => self.opened = true,
+            Reply::Refused { reason } => return Err(SendError::Refused(reason)),
+            Reply::Taken { charge } => self.taken = self.taken.max(charge.min(self.sent)),
+            Reply::Done { entry } => {
+                if let Some(done) = self.outstanding.remove(&entry) {
+                    match done.kind {
+                        EntryKind::File => self.report.files += 1,
+                        EntryKind::Folder => self.report.folders += 1,
+                    }
+                    self.report.bytes += done.bytes;
+                }
+            }
+            Reply::Failed { entry, reason } => {
+                self.failure.set(entry);
+                if let Some(failed) = self.outstanding.remove(&entry) {
+                    self.report.fail(failed.path, reason);
+                }
+            }
+            Reply::Closed => self.closed = true,
+            Reply::Alive => {}
+        }
+        Ok(())
+    }
+}

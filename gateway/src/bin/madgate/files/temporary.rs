@@ -1,0 +1,233 @@
+//! Files under a name of their own until they are complete.
+//!
+//! The name is `.NAME.madgate-` and 16 hexadecimal digits, beside the final one. Who writes
+//! such a file holds a lock on it, so that [`sweep`] can tell the remains of a killed server
+//! from a file that somebody is writing.
+
+use std::collections::hash_map::RandomState;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::hash::{BuildHasher, Hasher};
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+
+use rustix::fs::{
+    AtFlags, FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, fstat, openat,
+    renameat, unlinkat,
+};
+use rustix::io::Errno;
+use walkdir::WalkDir;
+
+use super::root::set_mode;
+
+/// Comes before the digits.
+const MARK: &[u8] = b".madgate-";
+/// How many hexadecimal digits end the name.
+const DIGITS: usize = 16;
+/// What is left of `NAME_MAX` for the final name.
+const NAME_ROOM: usize = 255 - 1 - MARK.len() - DIGITS;
+/// How often another name is tried when one is taken.
+const ATTEMPTS: usize = 16;
+
+/// Whether a name is one that unfinished files have.
+pub(crate) fn is_temporary(name: &[u8]) -> bool {
+    let Some(split) = name.len().checked_sub(DIGITS) else {
+        return false;
+    };
+    let (front, digits) = name.split_at(split);
+    let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    name.starts_with(b".") && front.ends_with(MARK) && digits.iter().all(is_digit)
+}
+
+fn temporary_name(name: &OsStr) -> OsString {
+    // Each `RandomState` has other keys; enough for a name that is tried again when taken.
+    let random = RandomState::new().build_hasher().finish();
+    let kept = &name.as_bytes()[..name.len().min(NAME_ROOM)];
+    let mut temporary = vec![b'.'];
+    temporary.extend_from_slice(kept);
+    temporary.extend_from_slice(MARK);
+    temporary.extend_from_slice(format!("{random:016x}").as_bytes());
+    OsString::from_vec(temporary)
+}
+
+/// A file that is not complete; dropped without [`settle`](Self::settle), it is removed.
+#[derive(Debug)]
+pub(crate) struct Temporary {
+    folder: OwnedFd,
+    name: OsString,
+    file: File,
+    settled: bool,
+}
+
+impl Temporary {
+    /// Makes one in `folder`, for a file that will be called `name`.
+    pub(crate) fn create(folder: OwnedFd, name: &OsStr) -> io::Result<Self> {
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        for _ in 0..ATTEMPTS {
+            let name = temporary_name(name);
+            let file = match openat(&folder, &name, flags, Mode::RUSR | Mode::WUSR) {
+                Ok(file) => file,
+                Err(Errno::EXIST) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            // A sweep that came between the two has locked, and perhaps removed it.
+            let locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
+            let kept = locked.is_ok() && fstat(&file)?.st_nlink > 0;
+            if !kept && locked != Err(Errno::NOTSUP) {
+                continue;
+            }
+            return Ok(Self {
+                folder,
+                name,
+                file: file.into(),
+                settled: false,
+            });
+        }
+        Err(Errno::EXIST.into())
+    }
+
+    /// Sets room aside for a file of `size` bytes, so that a full disk shows at once.
+    pub(crate) fn reserve(&self, size: u64) -> io::Result<()> {
+        if size == 0 {
+            return Ok(());
+        }
+        match fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, size) {
+            Err(error @ (Errno::NOSPC | Errno::FBIG | Errno::DQUOT)) => Err(error.into()),
+            // Not every file system can.
+            _ => Ok(()),
+        }
+    }
+
+    /// Appends bytes.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all(bytes)
+    }
+
+    /// Sets the permission bits, and brings everything to disk.
+    pub(crate) fn sync(&self, mode: u32) -> io::Result<()> {
+        // Gives room back that was reserved for a file that has become shorter since.
+        let length = self.file.metadata()?.len();
+        self.file.set_len(length)?;
+        set_mode(&self.file, mode)?;
+        self.file.sync_all()
+    }
+
+    /// Gives the file its final name, replacing a file or link that has it, and returns the
+    /// folder, which is not synced yet.
+    pub(crate) fn settle(mut self, name: &OsStr) -> io::Result<OwnedFd> {
+        let folder = self.folder.try_clone()?;
+        renameat(&self.folder, &self.name, &self.folder, name)?;
+        self.settled = true;
+        Ok(folder)
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if !self.settled
+            && let Err(error) = unlinkat(&self.folder, &self.name, AtFlags::empty())
+        {
+            tracing::warn!(name = %self.name.display(), %error, "an unfinished file stays behind");
+        }
+    }
+}
+
+/// Removes unfinished files that nobody is writing from a folder and all folders in it, and
+/// returns how many.
+pub(crate) fn sweep(folder: &Path) -> usize {
+    let mut removed = 0;
+    for entry in WalkDir::new(folder).into_iter().filter_map(Result::ok) {
+        if !entry.file_type().is_file() || !is_temporary(entry.file_name().as_bytes()) {
+            continue;
+        }
+        let Ok(file) = File::open(entry.path()) else {
+            continue;
+        };
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            continue;
+        }
+        match std::fs::remove_file(entry.path()) {
+            Ok(()) => removed += 1,
+            Err(error) => {
+                tracing::warn!(path = %entry.path().display(), %error, "cannot remove an unfinished file");
+            }
+        }
+    }
+    removed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder() -> (tempfile::TempDir, OwnedFd) {
+        let place = tempfile::tempdir().unwrap();
+        let folder = File::open(place.path()).unwrap().into();
+        (place, folder)
+    }
+
+    fn names(place: &Path) -> Vec<OsString> {
+        let entries = std::fs::read_dir(place).unwrap();
+        entries.map(|entry| entry.unwrap().file_name()).collect()
+    }
+
+    #[test]
+    fn names_tell_what_is_unfinished() {
+        for name in ["x", "ä", &"long".repeat(63)] {
+            let temporary = temporary_name(OsStr::new(name));
+            assert!(is_temporary(temporary.as_bytes()), "{temporary:?}");
+            assert!(temporary.len() <= 255);
+        }
+        let others = [
+            "x",
+            ".x.madgate-",
+            ".x.madgate-0123456789abcdeX",
+            "x.madgate-0123456789abcdef",
+        ];
+        for name in others {
+            assert!(!is_temporary(name.as_bytes()), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_dropped_file_is_gone_and_a_settled_one_stays() {
+        let (place, folder) = folder();
+        let mut file = Temporary::create(folder.try_clone().unwrap(), OsStr::new("x")).unwrap();
+        file.write(b"half").unwrap();
+        assert_eq!(names(place.path()).len(), 1);
+        drop(file);
+        assert!(names(place.path()).is_empty());
+
+        let mut file = Temporary::create(folder, OsStr::new("x")).unwrap();
+        file.reserve(1 << 20).unwrap();
+        file.write(b"whole").unwrap();
+        file.sync(0o4640).unwrap();
+        file.settle(OsStr::new("x")).unwrap();
+        assert_eq!(names(place.path()), ["x"]);
+        let path = place.path().join("x");
+        assert_eq!(std::fs::read(&path).unwrap(), b"whole");
+        use std::os::unix::fs::PermissionsExt;
+        assert_eq!(
+            std::fs::metadata(&path).unwrap().permissions().mode() & 0o7777,
+            0o640
+        );
+    }
+
+    #[test]
+    fn a_sweep_takes_what_nobody_writes() {
+        let (place, folder) = folder();
+        let live = Temporary::create(folder, OsStr::new("live")).unwrap();
+        let inner = place.path().join("inner");
+        std::fs::create_dir(&inner).unwrap();
+        std::fs::write(inner.join(".stale.madgate-0123456789abcdef"), b"half").unwrap();
+        std::fs::write(inner.join("kept"), b"whole").unwrap();
+        assert_eq!(sweep(place.path()), 1);
+        assert_eq!(names(&inner), ["kept"]);
+        assert_eq!(names(place.path()).len(), 2);
+        drop(live);
+        assert_eq!(names(place.path()), ["inner"]);
+    }
+}

@@ -1,0 +1,2 @@
+//! Service.
+pub(crate) mod envelope;
