@@ -218,6 +218,9 @@ pub enum LaneError {
         /// What it did.
         what: String,
     },
+    /// The caller did something that the lane does not allow.
+    #[error("wrong use of a lane: {0}")]
+    Misuse(&'static str),
     /// The caller asked a dynamic lane for slots, or a static lane for a stream.
     #[error("this lane does not work with {0}")]
     WrongShape(&'static str),

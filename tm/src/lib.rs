@@ -29,6 +29,8 @@
 
 #![deny(unsafe_code)]
 
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
 pub mod lane;
 mod piece;
 pub mod poller;

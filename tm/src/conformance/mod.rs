@@ -1,0 +1,88 @@
+//! The suite that every transmission module passes. A protocol instantiates it in a test
+//! module of its own:
+//!
+//! ```ignore
+//! mod tcp_v4 {
+//!     fn rig() -> Option<madgate_tm::conformance::Rig> { /* where to listen, how tuned */ }
+//!     madgate_tm::conformance_suite!(rig);
+//! }
+//! ```
+//!
+//! Cases that only make sense for one shape of buffers pass over the other. A case panics
+//! when the protocol fails it. No case depends on how fast anything is; one that hears
+//! nothing for [`SILENCE`] fails instead of hanging.
+
+mod crowd;
+mod ends;
+mod meeting;
+#[cfg(test)]
+mod protocols;
+mod slots;
+mod stream;
+mod traffic;
+
+use std::any::Any;
+use std::time::Duration;
+
+pub use crowd::many_links;
+pub use ends::{child, closing, peer_killed};
+pub use meeting::{absent_peer, handshake_bytes};
+pub use slots::{foreign_slots, held_slots, lent_slots};
+pub use stream::{gather_lists, scattered_reception};
+pub use traffic::{back_pressure, order, sizes, sleeping};
+
+use crate::{Endpoint, Tuning};
+
+/// How long a case waits for anything to happen.
+pub const SILENCE: Duration = Duration::from_secs(60);
+
+/// A protocol to be tried, at one place.
+#[derive(Debug)]
+pub struct Rig {
+    /// Where to listen; the system may choose the port.
+    pub endpoint: Endpoint,
+    /// With what tuning.
+    pub tuning: Tuning,
+    /// What must exist meanwhile, such as a folder.
+    pub keep: Box<dyn Any + Send>,
+}
+
+/// Makes a test of each case, with what the named function sets up (`None`: this machine
+/// cannot try it, and the tests say so).
+#[macro_export]
+macro_rules! conformance_suite {
+    ($rig:path) => {
+        $crate::conformance_suite!(@cases $rig:
+            absent_peer, handshake_bytes, order, sizes, sleeping, back_pressure, many_links,
+            gather_lists, scattered_reception, lent_slots, held_slots, foreign_slots, closing
+        );
+
+        #[test]
+        fn peer_killed() {
+            match $rig() {
+                Some(rig) => $crate::conformance::peer_killed(
+                    &rig,
+                    concat!(module_path!(), "::child_of_peer_killed"),
+                ),
+                None => println!("skipped: this machine cannot try it"),
+            }
+        }
+
+        /// No case: the process that `peer_killed` kills.
+        #[test]
+        fn child_of_peer_killed() {
+            $crate::conformance::child();
+        }
+    };
+    (@cases $rig:path: $($case:ident),*) => {
+        $(
+            #[test]
+            fn $case() {
+                match $rig() {
+                    Some(rig) => $crate::conformance::$case(&rig),
+                    None => println!("skipped: this machine cannot try it"),
+                }
+            }
+        )*
+    };
+}

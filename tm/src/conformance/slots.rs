@@ -1,0 +1,214 @@
+//! Static lanes: slots are lent, committed, received and given back.
+
+use std::time::Duration;
+
+use bytes::BytesMut;
+
+use super::Rig;
+use super::meeting::Pair;
+use super::traffic::{sleep_until_arrival, sleep_until_room};
+use crate::{LaneClass, LaneError, LaneReceiver, LaneSender, LentSlot, ReceivedSlot, Shape};
+
+fn static_pair(rig: &Rig, class: LaneClass) -> Option<Pair> {
+    let pair = Pair::new(rig, class);
+    matches!(pair.dialer.sender.shape(), Shape::Static { .. }).then_some(pair)
+}
+
+fn lend_all(sender: &mut dyn LaneSender) -> Vec<LentSlot> {
+    let mut lent = Vec::new();
+    while let Some(slot) = sender.try_lend().expect("lending") {
+        lent.push(slot);
+    }
+    lent
+}
+
+fn receive_slots(receiver: &mut dyn LaneReceiver, count: usize) -> Vec<ReceivedSlot> {
+    let mut received = Vec::new();
+    while received.len() < count {
+        match receiver.try_receive_slot().expect("receiving") {
+            Some(slot) => received.push(slot),
+            None => sleep_until_arrival(receiver).expect("waiting"),
+        }
+    }
+    received
+}
+
+fn first_byte(slot: &ReceivedSlot) -> u8 {
+    let mut byte = [0];
+    slot.copy_out(0, &mut byte);
+    byte[0]
+}
+
+/// Every slot can be lent, and then there is none; slots are committed in any order and
+/// keep that order; those that are dropped are there again; a slot may be empty or full.
+pub fn lent_slots(rig: &Rig) {
+    for class in [LaneClass::Urgent, LaneClass::Bulk] {
+        let Some(Pair {
+            mut dialer,
+            mut acceptor,
+        }) = static_pair(rig, class)
+        else {
+            return;
+        };
+        let Shape::Static { slot_bytes, slots } = dialer.sender.shape() else {
+            return;
+        };
+        assert_eq!(acceptor.receiver.shape(), dialer.sender.shape());
+        let (sender, receiver) = (dialer.sender.as_mut(), acceptor.receiver.as_mut());
+        for round in 0..3 {
+            let mut lent = lend_all(sender);
+            assert_eq!(lent.len(), slots);
+            assert!(
+                receiver
+                    .try_receive_slot()
+                    .expect("nothing committed")
+                    .is_none()
+            );
+            // Every second one unused; the others from the back, from another thread.
+            let mut index = 0_u8;
+            lent.retain(|_| {
+                index = index.wrapping_add(1);
+                index.is_multiple_of(2)
+            });
+            let filled = std::thread::spawn(move || {
+                let mut number = round;
+                for slot in lent.iter_mut().rev() {
+                    assert_eq!(slot.bytes_mut().len(), slot_bytes);
+                    slot.bytes_mut().fill(number);
+                    number = number.wrapping_add(1);
+                }
+                lent
+            });
+            let lent = filled.join().expect("filling");
+            let count = lent.len();
+            for (index, slot) in lent.into_iter().rev().enumerate() {
+                let length = if index == 0 { slot_bytes } else { index };
+                sender.commit(slot, length).expect("committing");
+            }
+            let mut number = round;
+            for (index, slot) in receive_slots(receiver, count).into_iter().enumerate() {
+                let length = if index == 0 { slot_bytes } else { index };
+                assert_eq!(slot.len(), length);
+                assert_eq!(
+                    first_byte(&slot),
+                    number,
+                    "not in the order of their commits"
+                );
+                number = number.wrapping_add(1);
+            }
+        }
+        let empty = sender.try_lend().expect("lending").expect("a slot");
+        sender.commit(empty, 0).expect("committing");
+        assert!(receive_slots(receiver, 1)[0].is_empty());
+        assert!(matches!(
+            sender.try_send(&[]),
+            Err(LaneError::WrongShape(_))
+        ));
+        assert!(matches!(
+            receiver.try_receive(&mut [], &mut BytesMut::new()),
+            Err(LaneError::WrongShape(_))
+        ));
+    }
+}
+
+/// Received slots can be held, and are given back in any order and from any thread; the
+/// sender gets exactly those, and a sender that sleeps is woken by them.
+pub fn held_slots(rig: &Rig) {
+    let Some(Pair {
+        mut dialer,
+        mut acceptor,
+    }) = static_pair(rig, LaneClass::Urgent)
+    else {
+        return;
+    };
+    let (sender, receiver) = (dialer.sender.as_mut(), acceptor.receiver.as_mut());
+    for round in 0..50_usize {
+        let mut count = 0;
+        for mut slot in lend_all(sender) {
+            slot.bytes_mut()[0] = u8::try_from(count).expect("few slots");
+            sender.commit(slot, 1).expect("committing");
+            count += 1;
+        }
+        let mut held = receive_slots(receiver, count);
+        for (index, slot) in held.iter().enumerate() {
+            assert_eq!(usize::from(first_byte(slot)), index, "a held slot changed");
+        }
+        assert!(
+            sender.try_lend().expect("lending").is_none(),
+            "all are held"
+        );
+
+        let back = held.split_off(count / 2);
+        let returner = std::thread::spawn(move || {
+            for slot in back.into_iter().rev() {
+                drop(slot);
+                if round.is_multiple_of(8) {
+                    // Let the sender fall asleep between, sometimes.
+                    std::thread::sleep(Duration::from_micros(100));
+                }
+            }
+        });
+        let mut lent = Vec::new();
+        while lent.len() < count - count / 2 {
+            match sender.try_lend().expect("lending") {
+                Some(slot) => lent.push(slot),
+                None => sleep_until_room(sender).expect("waiting"),
+            }
+        }
+        returner.join().expect("returning");
+        assert!(
+            sender.try_lend().expect("lending").is_none(),
+            "the rest is held"
+        );
+        for (index, slot) in held.iter().enumerate() {
+            assert_eq!(usize::from(first_byte(slot)), index, "a held slot changed");
+        }
+    }
+}
+
+/// A slot of another lane, or more than a slot holds, cannot be committed, and the lane
+/// goes on.
+pub fn foreign_slots(rig: &Rig) {
+    let Some(mut pair) = static_pair(rig, LaneClass::Urgent) else {
+        return;
+    };
+    let Some(mut other) = static_pair(rig, LaneClass::Urgent) else {
+        return;
+    };
+    let Shape::Static { slot_bytes, slots } = pair.dialer.sender.shape() else {
+        return;
+    };
+    let sender = pair.dialer.sender.as_mut();
+    let foreign = other
+        .dialer
+        .sender
+        .try_lend()
+        .expect("lending")
+        .expect("a slot");
+    assert!(matches!(
+        sender.commit(foreign, 1),
+        Err(LaneError::Misuse(_))
+    ));
+    assert!(matches!(
+        sender.commit(LentSlot::detached(8), 1),
+        Err(LaneError::Misuse(_))
+    ));
+    let slot = sender.try_lend().expect("lending").expect("a slot");
+    assert!(matches!(
+        sender.commit(slot, slot_bytes + 1),
+        Err(LaneError::Misuse(_))
+    ));
+    assert_eq!(lend_all(sender).len(), slots, "refused slots went back");
+    assert_eq!(
+        lend_all(other.dialer.sender.as_mut()).len(),
+        slots,
+        "foreign ones too"
+    );
+    assert!(
+        pair.acceptor
+            .receiver
+            .try_receive_slot()
+            .expect("receiving")
+            .is_none()
+    );
+}

@@ -1,0 +1,145 @@
+//! The half of a shared-memory lane that receives: finds what the peer published, and
+//! returns slots from whatever thread drops them.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use bytes::BytesMut;
+
+use super::armed::{ArmedFlag, ArmedWatch};
+use super::bell::Bell;
+use super::layout::{PUBLISH_AT, RECEIVER_ARMED_AT, RETURN_AT, SENDER_ARMED_AT};
+use super::memory::{OwnMemory, OwnWords, PeerMemory, PeerWords};
+use super::ring::{Entry, RingReader, SharedRingWriter};
+use super::slots::PeerSlots;
+use super::{LOOKS_BETWEEN_CHECKS, violation};
+use crate::lane::{LaneError, LaneReceiver, ReceivedSlot, Shape};
+use crate::poller::Interest;
+
+#[derive(Debug)]
+pub(super) struct ShmReceiver {
+    slots: Arc<PeerSlots>,
+    published: RingReader<PeerWords>,
+    armed: ArmedFlag<OwnWords>,
+    /// Calls that found nothing since the peer was last known to be there.
+    looks: u32,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// The peer is there, as far as is known.
+    Open,
+    /// It is gone; what it published may still be there.
+    Ended,
+    /// It published something impossible; nothing after that counts.
+    Violated,
+}
+
+impl ShmReceiver {
+    pub(super) fn new(own: &Arc<OwnMemory>, peer: &Arc<PeerMemory>, bell: Bell) -> Self {
+        let entries = peer.geometry().ring_entries();
+        Self {
+            slots: Arc::new(PeerSlots::new(
+                Arc::clone(peer),
+                SharedRingWriter::new(own.words(RETURN_AT, entries)),
+                ArmedWatch::new(peer.words(SENDER_ARMED_AT, 1)),
+                bell,
+            )),
+            published: RingReader::new(peer.words(PUBLISH_AT, entries)),
+            armed: ArmedFlag::new(own.words(RECEIVER_ARMED_AT, 1)),
+            looks: 0,
+            state: State::Open,
+        }
+    }
+
+    /// The next published slot, checked.
+    fn take(&mut self) -> Result<Option<ReceivedSlot>, LaneError> {
+        if self.state == State::Violated {
+            return Err(LaneError::Closed);
+        }
+        let Some(entry) = self.published.next() else {
+            return Ok(None);
+        };
+        self.looks = 0;
+        self.armed.disarm();
+        self.slots.receive(entry).map(Some).map_err(|what| {
+            self.state = State::Violated;
+            let Entry { slot, length } = entry;
+            violation(format!(
+                "it publishes {length} bytes in slot {slot}: {what}"
+            ))
+        })
+    }
+
+    fn check_peer(&mut self) {
+        self.looks = 0;
+        if self.state == State::Open && !self.slots.bell().silence() {
+            self.state = State::Ended;
+        }
+    }
+}
+
+impl LaneReceiver for ShmReceiver {
+    fn shape(&self) -> Shape {
+        let geometry = self.slots.memory().geometry();
+        Shape::Static {
+            slot_bytes: geometry.slot_bytes() as usize,
+            slots: geometry.slots() as usize,
+        }
+    }
+
+    fn try_receive(
+        &mut self,
+        _straight: &mut [u8],
+        _batch: &mut BytesMut,
+    ) -> Result<usize, LaneError> {
+        Err(LaneError::WrongShape("a stream"))
+    }
+
+    fn try_receive_slot(&mut self) -> Result<Option<ReceivedSlot>, LaneError> {
+        if let Some(slot) = self.take()? {
+            return Ok(Some(slot));
+        }
+        self.looks += 1;
+        if self.looks >= LOOKS_BETWEEN_CHECKS {
+            self.check_peer();
+        }
+        if self.state == State::Open {
+            return Ok(None);
+        }
+        // It may have published before it went, after the look above.
+        self.take()?.map(Some).ok_or(LaneError::Closed)
+    }
+
+    fn arm(&mut self) -> Result<bool, LaneError> {
+        // Before arming: a ring that this takes in belongs to an earlier arming, or its
+        // cause is found by the look below.
+        self.check_peer();
+        self.armed.arm();
+        if self.published.has_next() && self.state != State::Violated {
+            self.armed.disarm();
+            return Ok(false);
+        }
+        if self.state == State::Open {
+            Ok(true)
+        } else {
+            Err(LaneError::Closed)
+        }
+    }
+
+    fn descriptor(&self) -> (BorrowedFd<'_>, Interest) {
+        (self.slots.bell().as_fd(), Interest::Readable)
+    }
+
+    fn acknowledge_wake(&mut self) {
+        self.check_peer();
+        self.armed.disarm();
+    }
+}
+
+impl Drop for ShmReceiver {
+    fn drop(&mut self) {
+        self.slots.bell().close();
+    }
+}

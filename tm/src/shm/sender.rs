@@ -1,0 +1,151 @@
+//! The half of a shared-memory lane that sends: lends its slots, publishes those that are
+//! committed, and takes back what the peer has read.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use super::armed::{ArmedFlag, ArmedWatch};
+use super::bell::Bell;
+use super::layout::{PUBLISH_AT, RECEIVER_ARMED_AT, RETURN_AT, SENDER_ARMED_AT};
+use super::memory::{OwnMemory, OwnWords, PeerMemory, PeerWords};
+use super::ring::{Entry, RingReader, RingWriter};
+use super::slots::OwnSlots;
+use super::{LOOKS_BETWEEN_CHECKS, violation};
+use crate::lane::{LaneError, LaneSender, LentSlot, Piece, Shape};
+use crate::poller::Interest;
+
+#[derive(Debug)]
+pub(super) struct ShmSender {
+    slots: OwnSlots,
+    publish: RingWriter<OwnWords>,
+    returned: RingReader<PeerWords>,
+    armed: ArmedFlag<OwnWords>,
+    receiver: ArmedWatch<PeerWords>,
+    bell: Bell,
+    /// Calls that found nothing since the peer was last known to be there.
+    looks: u32,
+    closed: bool,
+}
+
+impl ShmSender {
+    pub(super) fn new(own: &Arc<OwnMemory>, peer: &Arc<PeerMemory>, bell: Bell) -> Self {
+        let entries = own.geometry().ring_entries();
+        Self {
+            slots: OwnSlots::new(Arc::clone(own)),
+            publish: RingWriter::new(own.words(PUBLISH_AT, entries)),
+            returned: RingReader::new(peer.words(RETURN_AT, entries)),
+            armed: ArmedFlag::new(own.words(SENDER_ARMED_AT, 1)),
+            receiver: ArmedWatch::new(peer.words(RECEIVER_ARMED_AT, 1)),
+            bell,
+            looks: 0,
+            closed: false,
+        }
+    }
+
+    /// Takes back all slots that the peer returned, and those that were lent and dropped.
+    fn take_back(&mut self) -> Result<(), LaneError> {
+        while let Some(Entry { slot, .. }) = self.returned.next() {
+            if !self.slots.take_back(slot) {
+                self.closed = true;
+                return Err(violation(format!(
+                    "it returns slot {slot}, which it does not have"
+                )));
+            }
+        }
+        self.slots.collect_unused();
+        Ok(())
+    }
+
+    fn check_peer(&mut self) -> Result<(), LaneError> {
+        self.looks = 0;
+        if !self.bell.silence() {
+            self.closed = true;
+        }
+        if self.closed {
+            Err(LaneError::Closed)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl LaneSender for ShmSender {
+    fn shape(&self) -> Shape {
+        let geometry = self.slots.memory().geometry();
+        Shape::Static {
+            slot_bytes: geometry.slot_bytes() as usize,
+            slots: geometry.slots() as usize,
+        }
+    }
+
+    fn try_send(&mut self, _pieces: &[Piece<'_>]) -> Result<usize, LaneError> {
+        Err(LaneError::WrongShape("a stream"))
+    }
+
+    fn try_lend(&mut self) -> Result<Option<LentSlot>, LaneError> {
+        if self.closed {
+            return Err(LaneError::Closed);
+        }
+        if !self.slots.has_free() {
+            self.take_back()?;
+        }
+        if let Some(slot) = self.slots.lend() {
+            self.looks = 0;
+            self.armed.disarm();
+            return Ok(Some(slot));
+        }
+        self.looks += 1;
+        if self.looks >= LOOKS_BETWEEN_CHECKS {
+            self.check_peer()?;
+        }
+        Ok(None)
+    }
+
+    fn commit(&mut self, slot: LentSlot, length: usize) -> Result<(), LaneError> {
+        if self.closed {
+            return Err(LaneError::Closed);
+        }
+        if length > slot.capacity() {
+            return Err(LaneError::Misuse("committed more than the slot holds"));
+        }
+        let length = u32::try_from(length).map_err(|_| LaneError::Misuse("committed too much"))?;
+        let slot = self
+            .slots
+            .redeem(slot)
+            .map_err(|_| LaneError::Misuse("committed a slot of another lane"))?;
+        self.publish.publish(Entry { slot, length });
+        if self.receiver.must_wake() {
+            self.bell.ring();
+        }
+        Ok(())
+    }
+
+    fn arm(&mut self) -> Result<bool, LaneError> {
+        // Before arming: a ring that this takes in belongs to an earlier arming, or its
+        // cause is found by the look below.
+        self.check_peer()?;
+        self.armed.arm();
+        self.take_back()?;
+        if self.slots.has_free() {
+            self.armed.disarm();
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    fn descriptor(&self) -> (BorrowedFd<'_>, Interest) {
+        (self.bell.as_fd(), Interest::Readable)
+    }
+
+    fn acknowledge_wake(&mut self) {
+        // What it finds is told by the next call.
+        let _ = self.check_peer();
+        self.armed.disarm();
+    }
+}
+
+impl Drop for ShmSender {
+    fn drop(&mut self) {
+        self.bell.close();
+    }
+}
