@@ -76,6 +76,15 @@ pub enum Outcome {
     Dropped,
 }
 
+/// How a flow passes through a gateway, as [`Transit::passage`] tells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Passage {
+    /// The link that its frames leave by.
+    pub to: LinkId,
+    /// Charged bytes that its source may still send.
+    pub promised: u64,
+}
+
 /// Something that leaves; to be given back to [`Transit::handle_departure`].
 #[derive(Debug, Clone, Copy)]
 pub struct Departure {
@@ -187,6 +196,18 @@ impl<B> Transit<B> {
                 self.forget(u32::try_from(index).unwrap_or(u32::MAX));
             }
         }
+    }
+
+    /// How frames of a flow that carry `label` and come from `from` pass through; `None` when
+    /// no such opening is in force.
+    pub fn passage(&mut self, from: LinkId, flow: FlowKey, label: u32) -> Option<Passage> {
+        let index = self.find(flow)?;
+        let flow = self.flow(index);
+        let is_in_force = flow.label == label && flow.from == from;
+        is_in_force.then(|| Passage {
+            to: flow.to,
+            promised: flow.granted - flow.received,
+        })
     }
 
     /// Whether something waits for `lane` of `link`.
