@@ -66,7 +66,7 @@ pub struct Timing {
 }
 
 /// How often and how long a bench measures, on its command line.
-#[derive(Debug, Clone, Copy, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct RoundArguments {
     /// How often everything is measured; what counts is the median.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
@@ -77,6 +77,9 @@ pub struct RoundArguments {
     /// One short round: shows that everything works, not how fast.
     #[arg(long)]
     quick: bool,
+    /// Only messages of these sizes, in bytes.
+    #[arg(long, value_delimiter = ',')]
+    sizes: Vec<usize>,
 }
 
 impl RoundArguments {
@@ -85,6 +88,11 @@ impl RoundArguments {
 
     /// The warm-up, as a part of the time that is counted.
     const WARM_UP: f64 = 0.25;
+
+    /// Whether `point` is to be measured.
+    pub fn includes(&self, point: &Point) -> bool {
+        self.sizes.is_empty() || self.sizes.contains(&point.message_bytes)
+    }
 
     /// How many rounds.
     pub fn count(&self) -> u16 {

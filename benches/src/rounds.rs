@@ -56,7 +56,7 @@ pub fn run(
     let mut results = Results::new();
     for round in 0..rounds {
         eprintln!("round {} of {rounds}", round + 1);
-        for point in points {
+        for point in points.iter().filter(|point| arguments.includes(point)) {
             for turn in 0..present.len() {
                 let (contestant, _) = present[(turn + usize::from(round)) % present.len()];
                 let name = contestant.name();

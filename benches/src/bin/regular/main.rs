@@ -100,7 +100,7 @@ fn bench(arguments: &Arguments) -> io::Result<()> {
     if arguments.json {
         return print_json(&results);
     }
-    print_table(&contestants, &results)
+    print_table(&contestants, &arguments.rounds, &results)
 }
 
 fn print_json(results: &Results) -> io::Result<()> {
@@ -119,10 +119,17 @@ fn print_json(results: &Results) -> io::Result<()> {
     Ok(())
 }
 
-fn print_table(contestants: &[Box<dyn Contestant>], results: &Results) -> io::Result<()> {
+fn print_table(
+    contestants: &[Box<dyn Contestant>],
+    arguments: &RoundArguments,
+    results: &Results,
+) -> io::Result<()> {
     let names = contestants.iter().map(|contestant| contestant.name());
     let mut table = Table::new([""].into_iter().chain(names.clone()));
     for point in POINTS {
+        if !arguments.includes(&point) {
+            continue;
+        }
         let rows: &[(&str, f64)] = match point.measure {
             Measure::Stream => &[("GB/s", 1.0), ("million messages/s", 1e6)],
             Measure::PingPong => &[("half round trip, median µs", 1.0), ("99 %, µs", 1.0)],

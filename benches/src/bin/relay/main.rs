@@ -28,6 +28,8 @@ use madgate_benches::process::die_with_parent;
 use madgate_benches::waiting::Wait;
 use madgate_benches::{Contestant, Machine, Point, rounds};
 
+use haproxy::{Haproxy, Splice};
+
 /// What is measured: bandwidth, rate of small messages, latency.
 const POINTS: [Point; 6] = [
     Point::stream(1 << 20),
@@ -61,6 +63,7 @@ struct Arguments {
 enum Relay {
     Bare,
     Haproxy,
+    HaproxyAuto,
     Socat,
 }
 
@@ -97,7 +100,8 @@ fn bench(arguments: &Arguments) -> io::Result<()> {
         .map(|relay| -> Box<dyn Contestant> {
             match relay {
                 Relay::Bare => Box::new(bare::Bare(arguments.ends)),
-                Relay::Haproxy => Box::new(haproxy::Haproxy(arguments.ends)),
+                Relay::Haproxy => Box::new(Haproxy(Splice::Always, arguments.ends)),
+                Relay::HaproxyAuto => Box::new(Haproxy(Splice::Auto, arguments.ends)),
                 Relay::Socat => Box::new(socat::Socat(arguments.ends)),
             }
         })

@@ -128,7 +128,8 @@ In parentheses: compared with haproxy in the same run.
 pub(crate) fn print_table(results: &Results) -> io::Result<()> {
     let names = names(results);
     let mut table = Table::new([""].iter().chain(&names).copied());
-    for row in &ROWS {
+    let measured = |row: &&Row| results.keys().any(|(_, point)| *point == row.point);
+    for row in ROWS.iter().filter(measured) {
         let median = |name| {
             let figures = results.get(&(name, row.point))?;
             (row.figure)(figures).median()
