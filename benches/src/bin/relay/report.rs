@@ -156,11 +156,16 @@ pub(crate) fn print_table(results: &Results) -> io::Result<()> {
         .flat_map(|row| names.iter().map(move |name| (row, *name)))
         .filter_map(|(row, name)| (row.figure)(results.get(&(name, row.point))?).spread())
         .fold(0.0, f64::max);
-    let spread = spread * 100.0;
-    writeln!(
-        io::stdout().lock(),
-        "\n{table}\n{NOTES}\nMedians; the rounds of one figure differ by up to {spread:.0} %."
-    )
+    let mut stdout = io::stdout().lock();
+    writeln!(stdout, "\n{table}\n{NOTES}")?;
+    if spread > 0.0 {
+        let spread = spread * 100.0;
+        writeln!(
+            stdout,
+            "Medians; the rounds of one figure differ by up to {spread:.0} %."
+        )?;
+    }
+    Ok(())
 }
 
 /// Prints one line of JSON for each relay and size.
