@@ -343,6 +343,12 @@ impl Incoming {
         self.delivered
     }
 
+    /// The incarnation of the source that opened the flow last; 0 if none did.
+    #[must_use]
+    pub const fn source_incarnation(&self) -> u64 {
+        self.source_incarnation
+    }
+
     /// Accepted and not consumed, in charged bytes.
     #[must_use]
     pub const fn unconsumed(&self) -> u64 {

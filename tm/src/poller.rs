@@ -90,7 +90,6 @@ impl From<Event> for Ready {
 pub struct Poller {
     epoll: OwnedFd,
     waker: Waker,
-    events: Box<[MaybeUninit<Event>]>,
     ready: Vec<Ready>,
 }
 
@@ -116,7 +115,6 @@ impl Poller {
                     state: AtomicU8::new(AWAKE),
                 }),
             },
-            events: vec![MaybeUninit::uninit(); EVENTS_PER_WAIT].into_boxed_slice(),
             ready: Vec::with_capacity(EVENTS_PER_WAIT),
         })
     }
@@ -189,7 +187,9 @@ impl Poller {
             Some(Duration::ZERO)
         };
         let timeout = timeout.map(timespec).transpose()?;
-        let waited = epoll::wait(&self.epoll, &mut self.events[..], timeout.as_ref());
+        // On the stack: an event may hold a pointer, which would keep the poller on its thread.
+        let mut events = [const { MaybeUninit::<Event>::uninit() }; EVENTS_PER_WAIT];
+        let waited = epoll::wait(&self.epoll, &mut events[..], timeout.as_ref());
         // A swap, not a store: what was queued before a wake-up that this consumes must be
         // visible to the caller, who looks at its queues next.
         state.swap(AWAKE, Ordering::SeqCst);

@@ -38,12 +38,16 @@ impl FragmentHead {
 
     /// Completes the frame with the checksum of `payload` (the block's part, in pieces).
     pub fn seal<'a>(&mut self, payload: impl IntoIterator<Item = &'a [u8]>) {
+        self.seal_with(|running| payload.into_iter().for_each(|piece| running.update(piece)));
+    }
+
+    /// As [`seal`](Self::seal), for a payload that cannot be seen as slices: `update` goes
+    /// over it. It is not asked where the checksum does not cover the payload.
+    pub fn seal_with(&mut self, update: impl FnOnce(&mut checksum::Running)) {
         let mut running = checksum::Running::start(&self.header);
         if !self.header.flags.has(Flags::HEADER_ONLY) {
             running.update(&self.bytes[HEADER_BYTES..self.length]);
-            for piece in payload {
-                running.update(piece);
-            }
+            update(&mut running);
         }
         self.header.checksum = running.finish();
         self.bytes[..HEADER_BYTES].copy_from_slice(&self.header.to_bytes());

@@ -57,6 +57,10 @@ pub const OPENING_RETRY_MOST: Duration = Duration::from_millis(500);
 pub const PROBE_FIRST: Duration = Duration::from_millis(100);
 /// The longest wait between two probes.
 pub const PROBE_MOST: Duration = Duration::from_secs(2);
+/// After this many probes that were answered, though nothing of what is under way arrived,
+/// it is taken for lost (a header may have been corrupted on the way) and sent again. Twice
+/// as many the next time, as long as nothing arrives.
+pub const RESEND_AFTER_PROBES: u32 = 6;
 /// How long a flow with nothing to send keeps its credit and admission.
 pub const IDLE_CLOSE: Duration = Duration::from_millis(250);
 
@@ -174,7 +178,13 @@ pub struct Outgoing<D> {
     /// When the last credit came, or the last frame left while there was none outstanding.
     last_progress: Time,
     probes: u32,
+    /// How many probes without progress make it send again.
+    patience: u32,
     control: Option<Kind>,
+    /// How often something came that may let the flow go on.
+    changes: u64,
+    /// How often it was interrupted.
+    interruptions: u64,
 }
 
 impl<D: Clone> Outgoing<D> {
@@ -210,7 +220,10 @@ impl<D: Clone> Outgoing<D> {
             attempts: 0,
             last_progress: now,
             probes: 0,
+            patience: RESEND_AFTER_PROBES,
             control: None,
+            changes: 0,
+            interruptions: 0,
         }
     }
 
@@ -328,6 +341,30 @@ impl<D: Clone> Outgoing<D> {
         self.control = None;
         self.state = State::Closed { at: now };
         Some((failure, undelivered))
+    }
+
+    /// A number that grows whenever credit, a refusal or a link may have changed what can be
+    /// sent.
+    #[must_use]
+    pub const fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// A number that grows whenever the flow is interrupted: what was polled before and has
+    /// not been sent is polled again.
+    #[must_use]
+    pub const fn interruptions(&self) -> u64 {
+        self.interruptions
+    }
+
+    /// Gives everything that is not delivered up: the flow fails, because its owner cannot
+    /// keep the memory of what is to be sent.
+    pub const fn give_up(&mut self) {
+        if !matches!(self.state, State::Failed(_)) {
+            self.state = State::Failed(Failure::Unreachable {
+                last: self.last_refusal,
+            });
+        }
     }
 
     /// Whether the flow has failed and [`take_failure`](Self::take_failure) tells why.

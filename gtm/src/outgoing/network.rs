@@ -1,6 +1,6 @@
 //! What the network tells a flow's source: credit, refusals, and how its link does.
 
-use super::{Failure, Outgoing, State};
+use super::{Failure, Outgoing, RESEND_AFTER_PROBES, State};
 use crate::time::Time;
 use crate::wire::{Header, Kind, Refusal};
 
@@ -8,6 +8,7 @@ impl<D: Clone> Outgoing<D> {
     /// The destination's newest credit, perhaps lowered on its way.
     pub fn handle_credit(&mut self, credit: &Header, now: Time) {
         debug_assert_eq!(credit.kind, Kind::Credit);
+        self.changes += 1;
         let (delivered, granted) = (credit.position, credit.offset);
         let out_of_range = delivered < self.delivered || delivered > self.position;
         if credit.label != self.label || out_of_range || granted < delivered {
@@ -25,9 +26,15 @@ impl<D: Clone> Outgoing<D> {
             State::Open => {
                 if delivered > self.delivered || granted > self.granted {
                     self.note_progress();
+                    self.patience = RESEND_AFTER_PROBES;
                 }
                 self.release(delivered);
                 self.granted = self.granted.max(granted);
+                if self.probes >= self.patience && !self.sent.is_empty() {
+                    self.patience = self.patience.saturating_mul(2);
+                    self.interruptions += 1;
+                    self.state = State::Closed { at: now };
+                }
             }
             State::Closed { .. } | State::Failed(_) => return,
         }
@@ -46,6 +53,8 @@ impl<D: Clone> Outgoing<D> {
         if refusal.label != self.label || !live {
             return;
         }
+        self.changes += 1;
+        self.interruptions += 1;
         self.last_refusal = Some(reason);
         let went_nowhere = matches!(
             reason,
@@ -84,6 +93,7 @@ impl<D: Clone> Outgoing<D> {
     /// The link to the first hop is up, for the first time or again.
     pub fn handle_link_up(&mut self, now: Time) {
         self.link_is_up = true;
+        self.changes += 1;
         self.attempts = 0;
         if let State::Closed { .. } = self.state {
             self.state = State::Closed { at: now };
@@ -93,6 +103,8 @@ impl<D: Clone> Outgoing<D> {
     /// The link to the first hop is lost: credit over it is void.
     pub fn handle_link_lost(&mut self, now: Time) {
         self.link_is_up = false;
+        self.changes += 1;
+        self.interruptions += 1;
         self.control = None;
         if matches!(self.state, State::Opening { .. } | State::Open) {
             self.state = State::Closed { at: now };

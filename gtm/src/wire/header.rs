@@ -271,6 +271,13 @@ impl Header {
         (self.length as usize).saturating_sub(opening)
     }
 
+    /// Whether the frame is small: it travels on the urgent lane of a link, others on the
+    /// bulk lane.
+    #[must_use]
+    pub fn is_small(&self) -> bool {
+        self.payload_bytes() <= SMALL_PAYLOAD_BYTES
+    }
+
     /// What the frame costs in credit: its payload without an opening, and a fixed part.
     /// A bare opening costs nothing.
     #[must_use]

@@ -1,0 +1,133 @@
+//! What is sent.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use madgate_tm::{LentSlot, Piece, ReceivedSlot};
+
+/// Bytes that a buffer's head holds at most.
+pub const HEAD_BYTES: usize = 64;
+
+/// Where the bytes behind the head are.
+#[derive(Debug)]
+pub enum Body {
+    /// In memory that is shared by count: the sender's own, or a batch that arrived.
+    Shared(Bytes),
+    /// In a slot that arrived from another lane, which gets it back when this is sent.
+    Received {
+        /// The slot.
+        slot: Arc<ReceivedSlot>,
+        /// The bytes of it.
+        range: Range<usize>,
+    },
+    /// In a slot of the lane that this leaves by, filled with the first `length` bytes.
+    /// A buffer with such a body has no head of its own.
+    Lent {
+        /// The slot.
+        slot: LentSlot,
+        /// Bytes to send.
+        length: usize,
+    },
+}
+
+/// Something to send: a head of a few bytes, then a body.
+///
+/// On static lanes a buffer is one *unit*, or several that the outbox can tell apart: a
+/// unit is never split over two slots.
+#[derive(Debug)]
+pub struct Buffer {
+    head: [u8; HEAD_BYTES],
+    head_length: usize,
+    pub(crate) body: Body,
+}
+
+impl Buffer {
+    /// Shared memory without a head: one unit, or several one after the other.
+    #[must_use]
+    pub const fn shared(bytes: Bytes) -> Self {
+        Self::of(Body::Shared(bytes))
+    }
+
+    /// A body without a head.
+    #[must_use]
+    pub const fn of(body: Body) -> Self {
+        Self {
+            head: [0; HEAD_BYTES],
+            head_length: 0,
+            body,
+        }
+    }
+
+    /// One unit: `head`, then `body`.
+    ///
+    /// # Panics
+    /// When the head is longer than [`HEAD_BYTES`].
+    #[must_use]
+    pub fn with_head(head: &[u8], body: Bytes) -> Self {
+        Self::unit(head, Body::Shared(body))
+    }
+
+    /// One unit: `head`, then `body`, which is not a lent slot.
+    ///
+    /// # Panics
+    /// When the head is longer than [`HEAD_BYTES`].
+    #[must_use]
+    pub fn unit(head: &[u8], body: Body) -> Self {
+        let mut buffer = Self::of(body);
+        buffer.head[..head.len()].copy_from_slice(head);
+        buffer.head_length = head.len();
+        buffer
+    }
+
+    /// Bytes of head and body.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.head_length + self.body_len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies the body out of memory that others wait for (a batch or slot that arrived),
+    /// so that the buffer can wait. Returns how many bytes were copied.
+    pub fn detach(&mut self) -> usize {
+        let copy = match &self.body {
+            Body::Shared(bytes) => Bytes::copy_from_slice(bytes),
+            Body::Received { slot, range } => {
+                let mut copy = vec![0; range.len()];
+                slot.copy_out(range.start, &mut copy);
+                copy.into()
+            }
+            Body::Lent { .. } => return 0,
+        };
+        let copied = copy.len();
+        self.body = Body::Shared(copy);
+        copied
+    }
+
+    pub(crate) fn head(&self) -> &[u8] {
+        &self.head[..self.head_length]
+    }
+
+    pub(crate) fn body_len(&self) -> usize {
+        match &self.body {
+            Body::Shared(bytes) => bytes.len(),
+            Body::Received { range, .. } => range.len(),
+            Body::Lent { length, .. } => *length,
+        }
+    }
+
+    /// Head and body as pieces to send; a lent slot is none.
+    pub(crate) fn pieces(&self) -> [Piece<'_>; 2] {
+        let body = match &self.body {
+            Body::Shared(bytes) => Piece::new(bytes),
+            Body::Received { slot, range } => slot.piece(range.clone()),
+            Body::Lent { .. } => Piece::default(),
+        };
+        [Piece::new(self.head()), body]
+    }
+}

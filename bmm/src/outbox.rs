@@ -1,0 +1,210 @@
+//! The queue in front of one lane.
+
+use std::collections::VecDeque;
+
+use madgate_tm::{LaneError, LaneSender, LentSlot, Piece, Shape};
+
+use crate::buffer::{Body, Buffer};
+
+/// When buffers leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Policy {
+    /// One at a time, in a call (or slot) of its own.
+    Eager,
+    /// As many as there are, together.
+    #[default]
+    Gathering,
+}
+
+/// What a flush did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Flushed {
+    /// Bytes that the lane took.
+    pub bytes: usize,
+    /// Whether the lane takes no more now.
+    pub blocked: bool,
+}
+
+/// What an outbox has done; the counters only grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counters {
+    /// Calls that handed bytes to the lane: sends, or commits.
+    pub sends: u64,
+    /// Bytes handed over.
+    pub bytes: u64,
+    /// Bodies copied into slots.
+    pub copies: u64,
+    /// Bytes of them.
+    pub copied_bytes: u64,
+}
+
+/// Why an outbox cannot go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OutboxError {
+    /// The lane failed.
+    #[error(transparent)]
+    Lane(#[from] LaneError),
+    /// A unit is larger than a slot: the sender was told another fragment size than the
+    /// network carries.
+    #[error("a unit of {unit_bytes} bytes does not fit in a slot of {slot_bytes}")]
+    TooLarge {
+        /// Bytes of the unit.
+        unit_bytes: usize,
+        /// Bytes that a slot holds.
+        slot_bytes: usize,
+    },
+    /// A slot of another lane was given to be sent on this one, or one to a dynamic lane.
+    #[error("a lent slot was given to a lane that did not lend it")]
+    ForeignSlot,
+}
+
+/// The queue in front of one lane: buffers go in, each with a tag of the caller's, and leave
+/// in the way that the lane likes, in order. (Slots of the lane itself that were filled
+/// before may pass those that wait for a slot.)
+///
+/// Its owner bounds it: it takes from a flow only when [`queued_bytes`](Self::queued_bytes)
+/// is low.
+#[derive(Debug)]
+pub struct Outbox<T> {
+    shape: Shape,
+    policy: Policy,
+    /// Length of the unit at the front of some bytes.
+    unit_length: fn(&[u8]) -> usize,
+    pub(crate) queue: VecDeque<(Buffer, T)>,
+    /// Bytes of the first buffer that have left.
+    pub(crate) progress: usize,
+    /// Static: the slot being filled, and how far.
+    pub(crate) filling: Option<(LentSlot, usize)>,
+    /// Static: tags of the buffers that are in the slot being filled.
+    pub(crate) in_slot: Vec<T>,
+    queued_bytes: usize,
+    pub(crate) counters: Counters,
+}
+
+impl<T> Outbox<T> {
+    /// An empty queue in front of a lane of this shape. `unit_length` tells the length of
+    /// the unit (header and payload) that some bytes start with; it is only asked about
+    /// bytes that were pushed.
+    #[must_use]
+    pub const fn new(shape: Shape, policy: Policy, unit_length: fn(&[u8]) -> usize) -> Self {
+        Self {
+            shape,
+            policy,
+            unit_length,
+            queue: VecDeque::new(),
+            progress: 0,
+            filling: None,
+            in_slot: Vec::new(),
+            queued_bytes: 0,
+            counters: Counters {
+                sends: 0,
+                bytes: 0,
+                copies: 0,
+                copied_bytes: 0,
+            },
+        }
+    }
+
+    /// Queues a buffer; `tag` comes back when it has left.
+    pub fn push(&mut self, buffer: Buffer, tag: T) {
+        self.queued_bytes += buffer.len();
+        self.queue.push_back((buffer, tag));
+    }
+
+    /// Sends what the lane takes now, and hands the tag of each buffer that has left
+    /// entirely to `left`.
+    ///
+    /// # Errors
+    /// When the lane failed or something cannot be sent on it; the lane is to be closed.
+    pub fn flush(
+        &mut self,
+        lane: &mut dyn LaneSender,
+        mut left: impl FnMut(T),
+    ) -> Result<Flushed, OutboxError> {
+        let flushed = match self.shape {
+            Shape::Dynamic { gather_limit } => self.flush_dynamic(lane, gather_limit, &mut left),
+            Shape::Static { .. } => self.flush_static(lane, &mut left),
+        }?;
+        self.queued_bytes -= flushed.bytes;
+        self.counters.bytes += flushed.bytes as u64;
+        Ok(flushed)
+    }
+
+    /// Sends one unit from memory that is only lent for this call, if the queue is empty
+    /// and the lane takes it: dynamic lanes gather it where it is, static lanes copy it.
+    /// What the lane did not take of a unit that it began is copied and queued with `tag`.
+    ///
+    /// Returns the tag if nothing was taken: try again when the lane takes more.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush).
+    pub fn send_borrowed(
+        &mut self,
+        lane: &mut dyn LaneSender,
+        unit: &[Piece<'_>],
+        tag: T,
+    ) -> Result<Borrowed<T>, OutboxError> {
+        if !self.is_empty() {
+            return Ok(Borrowed::NotNow(tag));
+        }
+        match self.shape {
+            Shape::Dynamic { .. } => self.send_borrowed_dynamic(lane, unit, tag),
+            Shape::Static { .. } => self.send_borrowed_static(lane, unit, tag),
+        }
+    }
+
+    /// Bytes that wait.
+    #[must_use]
+    pub const fn queued_bytes(&self) -> usize {
+        self.queued_bytes
+    }
+
+    /// Whether nothing waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty() && self.filling.is_none()
+    }
+
+    /// Looks at every buffer that waits, so that the caller can have some copied
+    /// ([`Buffer::detach`]).
+    pub fn for_each_queued(&mut self, mut look: impl FnMut(&mut Buffer)) {
+        for (buffer, _) in &mut self.queue {
+            look(buffer);
+        }
+    }
+
+    /// Which copies were made, and how the lane was used.
+    #[must_use]
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    pub(crate) fn is_eager(&self) -> bool {
+        self.policy == Policy::Eager
+    }
+
+    /// Length of the unit that `bytes` start with.
+    pub(crate) fn unit_at(&self, bytes: &[u8]) -> usize {
+        (self.unit_length)(bytes)
+    }
+
+    pub(crate) fn queue_rest(&mut self, rest: Vec<u8>, tag: T) {
+        self.queued_bytes += rest.len();
+        self.counters.copies += 1;
+        self.counters.copied_bytes += rest.len() as u64;
+        self.queue
+            .push_back((Buffer::of(Body::Shared(rest.into())), tag));
+    }
+}
+
+/// What became of a borrowed unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Borrowed<T> {
+    /// It has left entirely.
+    Left(T),
+    /// It has begun to leave, and the rest of it is queued.
+    Queued,
+    /// Nothing of it was taken.
+    NotNow(T),
+}

@@ -1,0 +1,255 @@
+//! A virtual channel: where messages are packed and unpacked.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use madgate_gtm::wire::ReceiveMode;
+
+use crate::cluster::{ChannelId, NodeId};
+use crate::delivery::Delivery;
+use crate::error::{PackError, TrySendError, UnpackError};
+use crate::packing::Packing;
+use crate::session::{Core, Session};
+use crate::unpacking::Unpacking;
+
+/// A closed world of communication: messages from one node to another over one channel
+/// arrive in the order in which they were packed; between channels there is no order.
+///
+/// Any thread may pack and unpack; two messages to one node are packed one after the other.
+#[derive(Debug, Clone)]
+pub struct Channel {
+    session: Session,
+    id: ChannelId,
+}
+
+impl Channel {
+    pub(crate) const fn new(session: Session, id: ChannelId) -> Self {
+        Self { session, id }
+    }
+
+    /// The session that it belongs to.
+    #[must_use]
+    pub const fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// Its name in the cluster file.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.session.cluster().channel(self.id).name
+    }
+
+    // ---- packing ------------------------------------------------------------------------
+
+    /// Begins a message to `to`. Waits while another thread packs one to the same node.
+    ///
+    /// # Errors
+    /// When no route leads there, this thread packs a message to that node already, or
+    /// messages that were packed before could not be delivered (said once; the next call
+    /// begins anew).
+    pub fn begin_packing(&self, to: NodeId) -> Result<Packing<'_>, PackError> {
+        let inner = self.session.inner();
+        let thread = thread::current().id();
+        let mut core = inner.lock();
+        let index = self.out_flow(&mut core, to)?;
+        loop {
+            self.tell_failure(&mut core, index)?;
+            let flow = &mut core.out_flows[index as usize];
+            match flow.packer {
+                None => {
+                    flow.packer = Some(thread);
+                    let scratch = std::mem::take(&mut flow.scratch);
+                    let message = flow.flow.begin_message();
+                    drop(core);
+                    return Ok(Packing::new(self, index, message, scratch));
+                }
+                Some(packer) if packer == thread => {
+                    return Err(PackError::AlreadyPacking {
+                        node: self.name_of(to),
+                    });
+                }
+                Some(_) => {
+                    drop(core);
+                    inner.wait(None, None, |core| {
+                        core.out_flows[index as usize]
+                            .packer
+                            .is_none()
+                            .then_some(())
+                    });
+                    core = inner.lock();
+                }
+            }
+        }
+    }
+
+    /// Sends a message of owned blocks without waiting for anything.
+    ///
+    /// # Errors
+    /// [`TrySendError::NotNow`] when another thread packs a message to that node or the
+    /// flow keeps as much as it may; else as [`begin_packing`](Self::begin_packing).
+    pub fn try_send(
+        &self,
+        to: NodeId,
+        blocks: &[(Bytes, ReceiveMode)],
+    ) -> Result<Delivery, TrySendError> {
+        let inner = self.session.inner();
+        let (index, message, scratch) = {
+            let mut core = inner.lock();
+            let index = self.out_flow(&mut core, to)?;
+            self.tell_failure(&mut core, index)?;
+            let limit = core.settings().retention_bytes;
+            let flow = &mut core.out_flows[index as usize];
+            if flow.packer.is_some() || flow.flow.retained_bytes() >= limit {
+                return Err(TrySendError::NotNow);
+            }
+            flow.packer = Some(thread::current().id());
+            (
+                index,
+                flow.flow.begin_message(),
+                std::mem::take(&mut flow.scratch),
+            )
+        };
+        let mut packing = Packing::new(self, index, message, scratch).without_waiting();
+        for (block, receive) in blocks {
+            packing.pack_owned(block.clone(), *receive)?;
+        }
+        Ok(packing.end_packing_tracked()?)
+    }
+
+    // ---- unpacking ----------------------------------------------------------------------
+
+    /// Waits for the next message from anyone.
+    ///
+    /// # Errors
+    /// None that this version knows; a message that breaks off says so when it is unpacked.
+    pub fn begin_unpacking(&self) -> Result<Unpacking<'_>, UnpackError> {
+        let flow = self
+            .session
+            .inner()
+            .wait(None, None, |core| self.claim_any(core));
+        Ok(Unpacking::new(
+            self,
+            flow.unwrap_or_else(|| unreachable!("waits without a limit")),
+        ))
+    }
+
+    /// Waits for the next message from anyone, for `within` at most.
+    ///
+    /// # Errors
+    /// As [`begin_unpacking`](Self::begin_unpacking).
+    pub fn begin_unpacking_within(
+        &self,
+        within: Duration,
+    ) -> Result<Option<Unpacking<'_>>, UnpackError> {
+        let deadline = Instant::now().checked_add(within);
+        let flow = self
+            .session
+            .inner()
+            .wait(deadline, None, |core| self.claim_any(core));
+        Ok(flow.map(|flow| Unpacking::new(self, flow)))
+    }
+
+    /// Waits for the next message from one node.
+    ///
+    /// # Errors
+    /// When the cluster has no such node.
+    pub fn begin_unpacking_from(&self, from: NodeId) -> Result<Unpacking<'_>, UnpackError> {
+        if self.session.cluster().node_with_rank(from.rank()).is_none() {
+            return Err(UnpackError::UnknownNode { rank: from.rank() });
+        }
+        let flow = self
+            .session
+            .inner()
+            .wait(None, None, |core| self.claim_from(core, from));
+        Ok(Unpacking::new(
+            self,
+            flow.unwrap_or_else(|| unreachable!("waits without a limit")),
+        ))
+    }
+
+    /// The next message from anyone, if there is one now. Looks at the network once.
+    ///
+    /// # Errors
+    /// As [`begin_unpacking`](Self::begin_unpacking).
+    pub fn try_begin_unpacking(&self) -> Result<Option<Unpacking<'_>>, UnpackError> {
+        self.begin_unpacking_within(Duration::ZERO)
+    }
+
+    // ---- inside -------------------------------------------------------------------------
+
+    fn out_flow(&self, core: &mut Core, to: NodeId) -> Result<u32, PackError> {
+        let now = self.session.inner().now();
+        if let Some(index) = core.out_flow(to, self.id, now) {
+            return Ok(index);
+        }
+        if core.cluster.node_with_rank(to.rank()).is_none() {
+            return Err(PackError::UnknownNode { rank: to.rank() });
+        }
+        let node = self.name_of(to);
+        if to == core.node {
+            return Err(PackError::ToItself { node });
+        }
+        Err(PackError::NoRoute {
+            node,
+            channel: self.name().to_owned(),
+        })
+    }
+
+    /// The failure of messages that were packed before, once.
+    pub(crate) fn tell_failure(&self, core: &mut Core, index: u32) -> Result<(), PackError> {
+        let flow = &mut core.out_flows[index as usize];
+        if flow.failure_told {
+            return Ok(());
+        }
+        flow.failure_told = true;
+        Err(self
+            .failure_of(core, index)
+            .unwrap_or_else(|| PackError::Failed {
+                node: String::new(),
+            }))
+    }
+
+    /// The last failure of a flow, in words.
+    pub(crate) fn failure_of(&self, core: &Core, index: u32) -> Option<PackError> {
+        let flow = &core.out_flows[index as usize];
+        let (failure, messages) = flow.failure.clone()?;
+        let link_error = core.links[flow.link as usize]
+            .as_ref()
+            .and_then(|link| link.last_error.clone().filter(|_| link.output.is_none()));
+        let node = self.name_of(NodeId(flow.flow.flow().destination));
+        let within = core.cluster.link_timeout();
+        Some(PackError::of_failure(
+            failure, node, within, link_error, messages,
+        ))
+    }
+
+    pub(crate) fn name_of(&self, node: NodeId) -> String {
+        self.session.cluster().node_name(node).to_owned()
+    }
+
+    /// Takes the next flow that has a message.
+    fn claim_any(&self, core: &mut Core) -> Option<u32> {
+        while let Some(index) = core.channels[self.id.index()].flows.pop_front() {
+            let flow = &mut core.in_flows[index as usize];
+            flow.is_ready = false;
+            if flow.has_message() {
+                flow.is_claimed = true;
+                flow.inbox.begin_message();
+                return Some(index);
+            }
+        }
+        None
+    }
+
+    fn claim_from(&self, core: &mut Core, from: NodeId) -> Option<u32> {
+        let found = core.in_flows.iter_mut().enumerate().find(|(_, flow)| {
+            flow.source == from.rank() && flow.channel == self.id.0 && flow.has_message()
+        });
+        let (index, flow) = found?;
+        flow.is_claimed = true;
+        flow.inbox.begin_message();
+        // It stays in the list of flows that are ready, where it will be passed over.
+        u32::try_from(index).ok()
+    }
+}

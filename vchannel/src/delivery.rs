@@ -1,0 +1,63 @@
+//! The delivery of one message, to be asked for or waited for.
+
+use crate::channel::Channel;
+use crate::error::PackError;
+use crate::session::Core;
+
+/// What became of a message after [`end_packing_tracked`](crate::Packing::end_packing_tracked).
+#[derive(Debug, Clone)]
+pub struct Delivery {
+    channel: Channel,
+    flow: u32,
+    message: u32,
+}
+
+impl Delivery {
+    pub(crate) const fn new(channel: Channel, flow: u32, message: u32) -> Self {
+        Self {
+            channel,
+            flow,
+            message,
+        }
+    }
+
+    /// Whether the destination's node has all of the message.
+    ///
+    /// # Errors
+    /// When it will not be delivered.
+    pub fn is_delivered(&self) -> Result<bool, PackError> {
+        let inner = self.channel.session().inner();
+        self.look(&mut inner.lock())
+            .transpose()
+            .map(|found| found.is_some())
+    }
+
+    /// Waits until the destination's node has all of the message.
+    ///
+    /// # Errors
+    /// When it will not be delivered.
+    pub fn wait(&self) -> Result<(), PackError> {
+        let inner = self.channel.session().inner();
+        {
+            let mut core = inner.lock();
+            core.out_flows[self.flow as usize]
+                .flow
+                .request_acknowledgement();
+            core.wake_flow(self.flow);
+        }
+        inner
+            .wait(None, None, |core| self.look(core))
+            .unwrap_or(Ok(()))
+    }
+
+    fn look(&self, core: &mut Core) -> Option<Result<(), PackError>> {
+        let flow = &core.out_flows[self.flow as usize];
+        if let Some((_, messages)) = &flow.failure {
+            let after_first = self.message.wrapping_sub(messages.start);
+            if after_first < messages.end.wrapping_sub(messages.start) {
+                return self.channel.failure_of(core, self.flow).map(Err);
+            }
+        }
+        flow.flow.is_delivered(self.message).then_some(Ok(()))
+    }
+}

@@ -1,0 +1,272 @@
+//! What can go wrong, one enum per operation; each says who is at fault and what to do.
+
+use std::io;
+use std::ops::Range;
+use std::time::Duration;
+
+use madgate_gtm::Failure;
+use madgate_gtm::wire::{ReceiveMode, Refusal};
+
+use crate::conductor::StartError;
+use crate::handshake::KeyError;
+use crate::session::Packed;
+
+/// Why a node cannot join its session.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The cluster file has no such node.
+    #[error("the cluster file has no node {node:?}; `madgate check` lists the nodes that it has")]
+    UnknownNode {
+        /// The name that was asked for.
+        node: String,
+    },
+    /// The cluster file has no such channel.
+    #[error(
+        "the cluster file has no channel {channel:?}; `madgate check` lists the channels that it has"
+    )]
+    UnknownChannel {
+        /// The name that was asked for.
+        channel: String,
+    },
+    /// The channel exists, but not on this node's networks.
+    #[error("node {node} is on none of the networks of channel {channel:?}")]
+    NotInChannel {
+        /// This node.
+        node: String,
+        /// The channel.
+        channel: String,
+    },
+    /// The session key cannot be used.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// The node's addresses cannot be listened on, or its threads not started.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The system refuses a descriptor or a thread.
+    #[error("the system refuses what a session needs")]
+    System(#[source] io::Error),
+}
+
+/// Not everything was delivered when the session was closed.
+#[derive(Debug, thiserror::Error)]
+#[error("messages to {} were not delivered within {within:?}", nodes.join(", "))]
+pub struct CloseError {
+    /// The nodes that some messages did not reach.
+    pub nodes: Vec<String>,
+    /// How long they were waited for.
+    pub within: Duration,
+}
+
+/// Why a message cannot be packed or delivered.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum PackError {
+    /// No node with this rank is in the cluster.
+    #[error("rank {rank} is no node of this cluster")]
+    UnknownNode {
+        /// The rank.
+        rank: u32,
+    },
+    /// A node does not send to itself.
+    #[error("{node} cannot send to itself")]
+    ToItself {
+        /// This node.
+        node: String,
+    },
+    /// No route of the channel leads there.
+    #[error("no route of channel {channel:?} leads to {node}")]
+    NoRoute {
+        /// The destination.
+        node: String,
+        /// The channel.
+        channel: String,
+    },
+    /// This thread packs a message to the same node over the same channel already.
+    #[error(
+        "this thread is packing a message to {node} already; end it before the next one begins"
+    )]
+    AlreadyPacking {
+        /// The destination.
+        node: String,
+    },
+    /// A block is larger than a block can be (2^48 − 1 bytes).
+    #[error("a block of {bytes} bytes is larger than a block can be")]
+    TooLong {
+        /// Bytes of the block.
+        bytes: u64,
+    },
+    /// The destination could not be reached for the link timeout.
+    #[error(
+        "{node} was not reached for {within:?}{}; messages {} were not delivered",
+        because(.reason), range(.messages)
+    )]
+    Unreachable {
+        /// The destination.
+        node: String,
+        /// The link timeout.
+        within: Duration,
+        /// What the last attempt met, if that is known.
+        reason: Option<String>,
+        /// Numbers of the messages (of this flow, from 0) that were not delivered.
+        messages: Range<u32>,
+    },
+    /// The destination was restarted, and the messages on their way to it are lost.
+    #[error("{node} was restarted; messages {} were not delivered to it", range(.messages))]
+    Restarted {
+        /// The destination.
+        node: String,
+        /// Numbers of the messages (of this flow, from 0) that were not delivered.
+        messages: Range<u32>,
+    },
+    /// A node on the way does not agree that this is the way.
+    #[error("a node on the way to {node} refuses: the nodes disagree about the cluster; messages {} were not delivered", range(.messages))]
+    Disagreement {
+        /// The destination.
+        node: String,
+        /// Numbers of the messages (of this flow, from 0) that were not delivered.
+        messages: Range<u32>,
+    },
+    /// The message failed with an earlier part of it, which was reported then.
+    #[error("the message to {node} failed before")]
+    Failed {
+        /// The destination.
+        node: String,
+    },
+}
+
+fn because(reason: &Option<String>) -> String {
+    reason
+        .as_ref()
+        .map(|reason| format!(" ({reason})"))
+        .unwrap_or_default()
+}
+
+fn range(messages: &Range<u32>) -> String {
+    match messages.end.wrapping_sub(messages.start) {
+        1 => format!("{} alone", messages.start),
+        _ => format!("{} to {}", messages.start, messages.end.wrapping_sub(1)),
+    }
+}
+
+impl PackError {
+    pub(crate) fn of_failure(
+        failure: Failure,
+        node: String,
+        within: Duration,
+        link_error: Option<String>,
+        messages: Range<u32>,
+    ) -> Self {
+        match failure {
+            Failure::Unreachable { last } => {
+                let reason = link_error.or_else(|| last.map(|last| say(last).to_owned()));
+                Self::Unreachable {
+                    node,
+                    within,
+                    reason,
+                    messages,
+                }
+            }
+            Failure::Restarted => Self::Restarted { node, messages },
+            Failure::NoRoute | Failure::NoChannel => Self::Disagreement { node, messages },
+        }
+    }
+}
+
+/// What a refusal means, for people.
+fn say(refusal: Refusal) -> &'static str {
+    match refusal {
+        Refusal::NoRoom => "a node on the way has no memory for another flow",
+        Refusal::Unknown => "a node on the way keeps forgetting the flow",
+        Refusal::LinkLost => "the link of a gateway on the way was lost",
+        Refusal::LinkDown => "a gateway on the way has no link onwards",
+        Refusal::OtherIncarnation => "the node was restarted",
+        Refusal::Corrupt => "frames arrive corrupt",
+        Refusal::NoRoute => "a node on the way knows no route",
+        Refusal::NoChannel => "the node has no such channel",
+    }
+}
+
+/// Why a message could not be sent without waiting; what was to be sent comes back.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TrySendError {
+    /// Another thread packs a message to this node, or the flow keeps as much as it may.
+    #[error("the flow takes no message now; try again, or pack, which waits")]
+    NotNow,
+    /// It will not be possible later either.
+    #[error(transparent)]
+    Pack(#[from] PackError),
+}
+
+/// Why a message cannot be unpacked.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum UnpackError {
+    /// No node with this rank is in the cluster.
+    #[error("rank {rank} is no node of this cluster")]
+    UnknownNode {
+        /// The rank.
+        rank: u32,
+    },
+    /// The ends disagree about the next block. Nothing of it was unpacked.
+    #[error(
+        "block {block} of a message of {source_node}: {} was packed, {} was to be unpacked",
+        describe(.packed), describe(.unpacked)
+    )]
+    Mismatch {
+        /// The sender.
+        source_node: String,
+        /// Number of the block in the message, from 0.
+        block: u32,
+        /// What the sender packed.
+        packed: Packed,
+        /// What was asked for here.
+        unpacked: Packed,
+    },
+    /// The sender gave the message up half-packed.
+    #[error("{source_node} gave the message up before it was complete")]
+    Aborted {
+        /// The sender.
+        source_node: String,
+    },
+    /// The sender was restarted before the message was complete.
+    #[error("{source_node} was restarted before the message was complete")]
+    SourceRestarted {
+        /// The sender.
+        source_node: String,
+    },
+    /// The way to the sender was lost in the middle of the message, and not found again.
+    #[error("the way to {source_node} was lost in the middle of a message for {within:?}")]
+    SourceLost {
+        /// The sender.
+        source_node: String,
+        /// The link timeout.
+        within: Duration,
+    },
+    /// The sender broke the protocol in the middle of the message.
+    #[error("{source_node} broke the protocol in the middle of the message")]
+    Misbehaved {
+        /// The sender.
+        source_node: String,
+    },
+    /// The message failed with an earlier block, which was reported then.
+    #[error("the message of {source_node} failed before")]
+    Failed {
+        /// The sender.
+        source_node: String,
+    },
+}
+
+fn describe(packed: &Packed) -> String {
+    match packed {
+        Packed::Block { length, receive } => {
+            let mode = match receive {
+                ReceiveMode::Express => "express",
+                ReceiveMode::Cheaper => "cheaper",
+            };
+            format!("a block of {length} bytes ({mode})")
+        }
+        Packed::End => "the end of the message".to_owned(),
+    }
+}

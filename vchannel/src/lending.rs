@@ -1,0 +1,269 @@
+//! Memory that a caller lends to a message, and sending from it.
+//!
+//! Lent memory is touched inside [`send`] alone, by the thread that lent it: while that
+//! thread sends, nobody else takes anything from the flow, and when it returns or unwinds,
+//! nothing of the flow refers to the memory.
+
+use std::cell::Cell;
+
+use bytes::Bytes;
+use madgate_bmm::Borrowed;
+use madgate_gtm::outgoing::FragmentHead;
+use madgate_gtm::wire::{Descriptor, Flags, checksum};
+use madgate_gtm::{Outgoing, Transmit};
+use madgate_tm::Piece;
+
+use crate::channel::Channel;
+use crate::session::{Inner, Memory, lane_for};
+
+/// Bytes of small frames that are taken from the flow at once.
+const FRAMES_BYTES: usize = 256 << 10;
+
+/// Bytes of cells that are copied at once to be looked at.
+const CHUNK_BYTES: usize = 4 << 10;
+
+/// Memory that the caller lends until the message ends.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Lent<'a> {
+    Bytes(&'a [u8]),
+    Cells(&'a [Cell<u8>]),
+}
+
+/// Something of a message that is not in its flow yet.
+#[derive(Debug)]
+pub(crate) enum Kept<'a> {
+    Small {
+        first: u32,
+        records: Vec<u8>,
+    },
+    Owned {
+        block: u32,
+        descriptor: Descriptor,
+        bytes: Bytes,
+    },
+    Lent {
+        block: u32,
+        descriptor: Descriptor,
+        memory: Lent<'a>,
+    },
+}
+
+impl<'a> Lent<'a> {
+    const fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Cells(cells) => cells.len(),
+        }
+    }
+
+    fn piece(&self, offset: usize, length: usize) -> Piece<'a> {
+        match self {
+            Self::Bytes(bytes) => Piece::new(&bytes[offset..offset + length]),
+            Self::Cells(cells) => Piece::from_cells(&cells[offset..offset + length]),
+        }
+    }
+
+    fn copy(&self) -> Bytes {
+        let mut copy = vec![0; self.len()];
+        self.piece(0, self.len()).copy_to(&mut copy);
+        copy.into()
+    }
+}
+
+impl<'a> Kept<'a> {
+    pub(crate) const fn lent_bytes(&self) -> usize {
+        match self {
+            Self::Lent { memory, .. } => memory.len(),
+            Self::Small { .. } | Self::Owned { .. } => 0,
+        }
+    }
+
+    /// Pushes this part to the flow; what is lent and not copied is noted in `lent`.
+    pub(crate) fn push(
+        &self,
+        flow: &mut Outgoing<Memory>,
+        message: u32,
+        ends_message: bool,
+        copies: bool,
+        lent: &mut Vec<Lent<'a>>,
+    ) {
+        let (block, descriptor, memory) = match self {
+            Self::Small { first, records } => {
+                let flags = Flags::DESCRIBED.with(Flags::END.when(ends_message));
+                flow.push_frame(flags, message, *first, records);
+                return;
+            }
+            Self::Owned {
+                block,
+                descriptor,
+                bytes,
+            } => (*block, *descriptor, Memory::Owned(bytes.clone())),
+            Self::Lent {
+                block,
+                descriptor,
+                memory,
+            } if copies => (*block, *descriptor, Memory::Owned(memory.copy())),
+            Self::Lent {
+                block,
+                descriptor,
+                memory,
+            } => {
+                lent.push(*memory);
+                (*block, *descriptor, Memory::Borrowed(lent.len() - 1))
+            }
+        };
+        flow.push_block(message, block, descriptor, memory, ends_message);
+    }
+}
+
+/// Sends everything of a flow whose last message, `message`, has lent blocks, until that is
+/// delivered. `false` when the flow failed.
+pub(crate) fn send(channel: &Channel, flow: u32, message: u32, lent: &[Lent<'_>]) -> bool {
+    let inner = channel.session().inner();
+    let _borrowing = Borrowing { inner, flow };
+    let mut held_back = None;
+    loop {
+        let (link, transmit, seen) = {
+            let mut core = inner.lock();
+            let now = inner.now();
+            let slot = &mut core.out_flows[flow as usize];
+            let link = slot.link;
+            if slot.flow.next_deadline().is_some_and(|at| now >= at) {
+                slot.flow.handle_timeout(now);
+            }
+            if slot.flow.is_delivered(message) {
+                return true;
+            }
+            if slot.flow.has_failed() {
+                return false;
+            }
+            let transmit = held_back
+                .take()
+                .or_else(|| slot.flow.poll_transmit(now, FRAMES_BYTES));
+            let seen = (slot.flow.changes(), slot.flow.interruptions());
+            if let Some(control) = slot.flow.poll_control() {
+                core.push_control(link, &control);
+            }
+            (link, transmit, seen)
+        };
+        inner.flush_dirty();
+        match transmit {
+            None => {
+                inner.wait(None, None, |core| {
+                    let flow = &core.out_flows[flow as usize].flow;
+                    let is_due = flow.next_deadline().is_some_and(|at| inner.now() >= at);
+                    (is_due || flow.changes() != seen.0).then_some(())
+                });
+            }
+            Some(transmit) => {
+                held_back = send_one(inner, link, transmit, lent);
+                if held_back.is_some() {
+                    inner.wait(None, None, |core| {
+                        let slot = &core.out_flows[flow as usize];
+                        let goes_on = slot.flow.changes() != seen.0 || core.takes_more(link);
+                        goes_on.then_some(())
+                    });
+                    // What was held back is not sent twice: a flow that was interrupted
+                    // sends again by itself.
+                    if inner.lock().out_flows[flow as usize].flow.interruptions() != seen.1 {
+                        held_back = None;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Puts one frame (or some small ones) on the link; gives it back if the link takes
+/// nothing now.
+fn send_one(
+    inner: &Inner,
+    link: u32,
+    transmit: Transmit<Memory>,
+    lent: &[Lent<'_>],
+) -> Option<Transmit<Memory>> {
+    // A link that is lost takes nothing: the flow sends again when it is back.
+    let output = inner.output(link)?;
+    let mut lanes = output.lock();
+    let length = match &transmit {
+        Transmit::Frames(_) => 0,
+        Transmit::Fragment { length, .. } => *length,
+    };
+    let lane = lane_for(&mut lanes, length);
+    let sent = lane.flush().and_then(|_| {
+        let outbox = &mut lane.outbox;
+        match &transmit {
+            Transmit::Frames(bytes) => {
+                outbox.send_borrowed(&mut *lane.sender, &[Piece::new(bytes)], ())
+            }
+            Transmit::Fragment {
+                head,
+                data,
+                offset,
+                length,
+            } => {
+                // The block is in memory, so its offsets fit.
+                let start = usize::try_from(*offset).unwrap_or(usize::MAX);
+                let body = match data {
+                    Memory::Owned(bytes) => Piece::new(&bytes[start..start + length]),
+                    Memory::Borrowed(block) => lent[*block].piece(start, *length),
+                };
+                let mut head: FragmentHead = head.clone();
+                head.seal_with(|running| update(running, body));
+                outbox.send_borrowed(&mut *lane.sender, &[Piece::new(head.as_bytes()), body], ())
+            }
+        }
+    });
+    match sent {
+        Ok(Borrowed::Left(())) => None,
+        Ok(Borrowed::Queued) => {
+            lane.is_blocked = true;
+            drop(lanes);
+            inner.lock().note_blocked(link);
+            None
+        }
+        Ok(Borrowed::NotNow(())) => {
+            lane.is_blocked = true;
+            drop(lanes);
+            inner.lock().note_blocked(link);
+            Some(transmit)
+        }
+        // The link's receiving side notices too, and closes it.
+        Err(error) => {
+            tracing::debug!(%error, "a link takes nothing more");
+            None
+        }
+    }
+}
+
+/// Goes over memory that may be cells, which cannot be seen as a slice.
+fn update(running: &mut checksum::Running, mut body: Piece<'_>) {
+    let mut chunk = [0; CHUNK_BYTES];
+    while !body.is_empty() {
+        let copied = body.copy_to(&mut chunk);
+        running.update(&chunk[..copied]);
+        body.advance(copied);
+    }
+}
+
+/// Ends the loan, however the call that sends from it ends.
+struct Borrowing<'i> {
+    inner: &'i Inner,
+    flow: u32,
+}
+
+impl Drop for Borrowing<'_> {
+    fn drop(&mut self) {
+        let mut core = self.inner.lock();
+        let slot = &mut core.out_flows[self.flow as usize];
+        slot.has_borrower = false;
+        if !slot.flow.is_drained() {
+            // Failed, or unwinding: nothing may refer to the memory any more.
+            slot.flow.give_up();
+            core.note_failure(self.flow, self.inner.now());
+        }
+        let slot = &mut core.out_flows[self.flow as usize];
+        slot.packer = None;
+        self.inner.wake_waiters(&core);
+    }
+}

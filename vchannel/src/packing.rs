@@ -1,0 +1,407 @@
+//! Packing a message.
+
+use std::cell::Cell;
+
+use bytes::Bytes;
+use madgate_gtm::wire::{
+    DESCRIPTOR_BYTES, Descriptor, Flags, HEADER_BYTES, ReceiveMode, SMALL_PAYLOAD_BYTES, SendMode,
+};
+use madgate_tm::Piece;
+
+use crate::channel::Channel;
+use crate::cluster::NodeId;
+use crate::delivery::Delivery;
+use crate::error::PackError;
+use crate::lending::{self, Kept, Lent};
+use crate::session::{Gathers, Memory};
+
+/// Borrowed blocks up to this size are copied, so that `end_packing` need not wait for
+/// their delivery, while the flow's retention budget lasts.
+pub(crate) const COPY_BYTES: usize = 256 << 10;
+
+/// A message that is being packed: pack blocks, then end it.
+///
+/// One that is dropped instead is given up: its receiver is told, and never sees its end.
+#[derive(Debug)]
+#[must_use = "a message that is dropped half-packed is given up"]
+pub struct Packing<'a> {
+    channel: &'a Channel,
+    flow: u32,
+    message: u32,
+    next_block: u32,
+    /// Small blocks that are not in the flow yet, encoded; `first` is the first of them.
+    scratch: Vec<u8>,
+    first: u32,
+    /// What waits behind the first lent block, in order.
+    kept: Vec<Kept<'a>>,
+    waits: bool,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Packing,
+    Failed,
+    Ended,
+}
+
+impl<'a> Packing<'a> {
+    pub(crate) fn new(channel: &'a Channel, flow: u32, message: u32, mut scratch: Vec<u8>) -> Self {
+        scratch.clear();
+        Self {
+            channel,
+            flow,
+            message,
+            next_block: 0,
+            scratch,
+            first: 0,
+            kept: Vec::new(),
+            waits: true,
+            state: State::Packing,
+        }
+    }
+
+    pub(crate) const fn without_waiting(mut self) -> Self {
+        self.waits = false;
+        self
+    }
+
+    /// The node that the message is for.
+    #[must_use]
+    pub fn destination(&self) -> NodeId {
+        let core = self.channel.session().inner().lock();
+        NodeId(core.out_flows[self.flow as usize].flow.flow().destination)
+    }
+
+    // ---- blocks -------------------------------------------------------------------------
+
+    /// Packs a block that may be changed as soon as this returns: it is copied.
+    ///
+    /// # Errors
+    /// When the destination is lost; the message is then given up.
+    pub fn pack_safer(&mut self, block: &[u8], receive: ReceiveMode) -> Result<(), PackError> {
+        let descriptor = self.describe(block.len(), SendMode::Safer, receive)?;
+        if block.len() + DESCRIPTOR_BYTES <= SMALL_PAYLOAD_BYTES {
+            return self.pack_small(descriptor, &Piece::new(block));
+        }
+        self.pack_bytes(descriptor, Bytes::copy_from_slice(block))
+    }
+
+    /// Packs a block whose value is taken when the message ends.
+    ///
+    /// # Errors
+    /// As [`pack_safer`](Self::pack_safer).
+    pub fn pack_later(
+        &mut self,
+        block: &'a [Cell<u8>],
+        receive: ReceiveMode,
+    ) -> Result<(), PackError> {
+        let descriptor = self.describe(block.len(), SendMode::Later, receive)?;
+        self.lend(descriptor, Lent::Cells(block));
+        Ok(())
+    }
+
+    /// Packs a block that stays as it is until the message ends: it is copied or referred
+    /// to, whichever is cheaper. A large one makes [`end_packing`](Self::end_packing) wait
+    /// for its delivery.
+    ///
+    /// # Errors
+    /// As [`pack_safer`](Self::pack_safer).
+    pub fn pack_cheaper(&mut self, block: &'a [u8], receive: ReceiveMode) -> Result<(), PackError> {
+        let descriptor = self.describe(block.len(), SendMode::Cheaper, receive)?;
+        if block.len() + DESCRIPTOR_BYTES <= SMALL_PAYLOAD_BYTES {
+            return self.pack_small(descriptor, &Piece::new(block));
+        }
+        self.lend(descriptor, Lent::Bytes(block));
+        Ok(())
+    }
+
+    /// Packs a block that is given away: nothing is copied, nothing waits for its delivery.
+    /// This waits only while the flow keeps as much as its retention budget allows.
+    ///
+    /// # Errors
+    /// As [`pack_safer`](Self::pack_safer).
+    pub fn pack_owned(&mut self, block: Bytes, receive: ReceiveMode) -> Result<(), PackError> {
+        let descriptor = self.describe(block.len(), SendMode::Cheaper, receive)?;
+        if block.len() + DESCRIPTOR_BYTES <= SMALL_PAYLOAD_BYTES {
+            return self.pack_small(descriptor, &Piece::new(&block));
+        }
+        self.pack_bytes(descriptor, block)
+    }
+
+    // ---- the end ------------------------------------------------------------------------
+
+    /// Ends the message. All memory that was lent to it may be changed when this returns;
+    /// the message itself is delivered unless a later call says that it was not.
+    ///
+    /// # Errors
+    /// When the destination is lost; names what was not delivered.
+    pub fn end_packing(mut self) -> Result<(), PackError> {
+        self.end(false)
+    }
+
+    /// Ends the message and waits until the destination's node has all of it.
+    ///
+    /// # Errors
+    /// When the destination is lost; names what was not delivered.
+    pub fn end_packing_delivered(mut self) -> Result<(), PackError> {
+        self.end(true)?;
+        Delivery::new(self.channel.clone(), self.flow, self.message).wait()
+    }
+
+    /// Ends the message, and returns a handle that tells when it is delivered.
+    ///
+    /// # Errors
+    /// As [`end_packing`](Self::end_packing).
+    pub fn end_packing_tracked(mut self) -> Result<Delivery, PackError> {
+        self.end(false)?;
+        Ok(Delivery::new(self.channel.clone(), self.flow, self.message))
+    }
+
+    // ---- inside -------------------------------------------------------------------------
+
+    fn describe(
+        &mut self,
+        length: usize,
+        send: SendMode,
+        receive: ReceiveMode,
+    ) -> Result<Descriptor, PackError> {
+        if self.state == State::Failed {
+            return Err(self.failed_before());
+        }
+        let bytes = length as u64;
+        Descriptor::new(bytes, send, receive).ok_or(PackError::TooLong { bytes })
+    }
+
+    fn pack_small(&mut self, descriptor: Descriptor, block: &Piece<'_>) -> Result<(), PackError> {
+        let record_bytes = DESCRIPTOR_BYTES + block.len();
+        if self.scratch.len() + record_bytes > SMALL_PAYLOAD_BYTES {
+            self.push_scratch()?;
+        }
+        if self.scratch.is_empty() {
+            self.first = self.next_block;
+        }
+        self.scratch.extend_from_slice(&descriptor.to_bytes());
+        let start = self.scratch.len();
+        self.scratch.resize(start + block.len(), 0);
+        block.copy_to(&mut self.scratch[start..]);
+        self.next_block += 1;
+        Ok(())
+    }
+
+    fn pack_bytes(&mut self, descriptor: Descriptor, bytes: Bytes) -> Result<(), PackError> {
+        self.push_scratch()?;
+        let block = self.next_block;
+        self.next_block += 1;
+        if !self.kept.is_empty() {
+            self.kept.push(Kept::Owned {
+                block,
+                descriptor,
+                bytes,
+            });
+            return Ok(());
+        }
+        self.wait_for_retention()?;
+        let inner = self.channel.session().inner();
+        {
+            let mut core = inner.lock();
+            let flow = &mut core.out_flows[self.flow as usize].flow;
+            flow.push_block(self.message, block, descriptor, Memory::Owned(bytes), false);
+            core.wake_flow(self.flow);
+        }
+        inner.flush_dirty();
+        Ok(())
+    }
+
+    fn lend(&mut self, descriptor: Descriptor, memory: Lent<'a>) {
+        self.keep_scratch();
+        let block = self.next_block;
+        self.next_block += 1;
+        self.kept.push(Kept::Lent {
+            block,
+            descriptor,
+            memory,
+        });
+    }
+
+    /// Small blocks that gathered go behind what is kept.
+    fn keep_scratch(&mut self) {
+        if !self.scratch.is_empty() {
+            let records = std::mem::take(&mut self.scratch);
+            self.kept.push(Kept::Small {
+                first: self.first,
+                records,
+            });
+        }
+    }
+
+    /// Small blocks that gathered go to the flow, or behind what is kept.
+    fn push_scratch(&mut self) -> Result<(), PackError> {
+        if self.scratch.is_empty() {
+            return Ok(());
+        }
+        if !self.kept.is_empty() {
+            self.keep_scratch();
+            return Ok(());
+        }
+        self.wait_for_retention()?;
+        let inner = self.channel.session().inner();
+        let mut core = inner.lock();
+        let flow = &mut core.out_flows[self.flow as usize].flow;
+        flow.push_frame(Flags::DESCRIBED, self.message, self.first, &self.scratch);
+        self.scratch.clear();
+        core.wake_flow(self.flow);
+        Ok(())
+    }
+
+    /// Waits until the flow keeps less than its retention budget.
+    fn wait_for_retention(&mut self) -> Result<(), PackError> {
+        let inner = self.channel.session().inner();
+        let index = self.flow;
+        let waits = self.waits;
+        let failed = inner.wait(None, None, |core| {
+            let limit = core.settings().retention_bytes;
+            let flow = &core.out_flows[index as usize];
+            if !flow.failure_told {
+                return Some(true);
+            }
+            (!waits || flow.flow.retained_bytes() < limit).then_some(false)
+        });
+        if failed == Some(true) {
+            Err(self.fail())
+        } else {
+            Ok(())
+        }
+    }
+
+    /// The flow has failed: the message is given up, and this says why.
+    fn fail(&mut self) -> PackError {
+        self.state = State::Failed;
+        let mut core = self.channel.session().inner().lock();
+        match self.channel.tell_failure(&mut core, self.flow) {
+            Err(error) => error,
+            Ok(()) => {
+                drop(core);
+                self.failed_before()
+            }
+        }
+    }
+
+    fn failed_before(&self) -> PackError {
+        PackError::Failed {
+            node: self.channel.name_of(self.destination()),
+        }
+    }
+
+    fn end(&mut self, wait_for_delivery: bool) -> Result<(), PackError> {
+        if self.state == State::Failed {
+            return Err(self.failed_before());
+        }
+        if self.kept.is_empty() {
+            self.end_small(wait_for_delivery)
+        } else {
+            self.end_kept()
+        }
+    }
+
+    /// The end of a message of which nothing is lent: it goes with the last small blocks.
+    fn end_small(&mut self, wait_for_delivery: bool) -> Result<(), PackError> {
+        let inner = self.channel.session().inner();
+        let mut core = inner.lock();
+        let limit = core.settings().retention_bytes;
+        let flow = &mut core.out_flows[self.flow as usize];
+        if flow.flow.retained_bytes() >= limit || !flow.failure_told {
+            drop(core);
+            self.wait_for_retention()?;
+            core = inner.lock();
+        }
+        let flow = &mut core.out_flows[self.flow as usize];
+        let flags = Flags::END.with(Flags::DESCRIBED.when(!self.scratch.is_empty()));
+        let first = if self.scratch.is_empty() {
+            self.next_block
+        } else {
+            self.first
+        };
+        flow.flow
+            .push_frame(flags, self.message, first, &self.scratch);
+        let frame_bytes = HEADER_BYTES + self.scratch.len();
+        if wait_for_delivery {
+            flow.flow.request_acknowledgement();
+        }
+        self.scratch.clear();
+        flow.scratch = std::mem::take(&mut self.scratch);
+        flow.packer = None;
+        self.state = State::Ended;
+        let link = flow.link;
+        core.wake_flow(self.flow);
+        inner.wake_waiters(&core);
+        let gathers = core.gathers(link, frame_bytes, inner.activity(), || inner.now());
+        drop(core);
+        match gathers {
+            Gathers::Start => inner.start_gathering(),
+            Gathers::Yes => {}
+            Gathers::No => inner.flush(link),
+        }
+        Ok(())
+    }
+
+    /// The end of a message with lent blocks: everything that is kept goes to the flow, in
+    /// order, and what is too large to be copied is sent before this returns.
+    fn end_kept(&mut self) -> Result<(), PackError> {
+        self.keep_scratch();
+        let kept = std::mem::take(&mut self.kept);
+        let lent_bytes: usize = kept.iter().map(Kept::lent_bytes).sum();
+        if lent_bytes <= COPY_BYTES {
+            self.wait_for_retention()?;
+        }
+        let inner = self.channel.session().inner();
+        let mut lent = Vec::new();
+        {
+            let mut core = inner.lock();
+            let limit = core.settings().retention_bytes;
+            let slot = &mut core.out_flows[self.flow as usize];
+            let copies = lent_bytes <= COPY_BYTES && slot.flow.retained_bytes() < limit;
+            for (place, part) in kept.iter().enumerate() {
+                let ends = place + 1 == kept.len();
+                part.push(&mut slot.flow, self.message, ends, copies, &mut lent);
+            }
+            slot.has_borrower = !lent.is_empty();
+            if lent.is_empty() {
+                slot.packer = None;
+                self.state = State::Ended;
+            } else {
+                slot.flow.request_acknowledgement();
+            }
+            core.wake_flow(self.flow);
+            inner.wake_waiters(&core);
+        }
+        if lent.is_empty() {
+            inner.flush_dirty();
+            return Ok(());
+        }
+        if lending::send(self.channel, self.flow, self.message, &lent) {
+            self.state = State::Ended;
+            return Ok(());
+        }
+        Err(self.fail())
+    }
+}
+
+impl Drop for Packing<'_> {
+    fn drop(&mut self) {
+        if self.state == State::Ended {
+            return;
+        }
+        let inner = self.channel.session().inner();
+        let mut core = inner.lock();
+        let flow = &mut core.out_flows[self.flow as usize];
+        if self.state == State::Packing {
+            flow.flow.abort_message(self.message);
+        }
+        flow.packer = None;
+        core.wake_flow(self.flow);
+        inner.wake_waiters(&core);
+        drop(core);
+        inner.flush_dirty();
+    }
+}

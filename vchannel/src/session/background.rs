@@ -1,0 +1,156 @@
+//! The progress thread: it drives the links while no caller does.
+//!
+//! While callers come and go it only ticks, so that a call never has to wake it; when no
+//! caller has come for a tick it drives; when callers wait for long (they drive) it parks.
+//! While messages come so fast that each would be a system call of its own, it flushes what
+//! gathers.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use super::Inner;
+use super::driver::Patience;
+
+/// How often the thread looks whether callers still drive.
+const TICK: Duration = Duration::from_millis(1);
+
+/// Ticks without a new call after which it parks, a caller being inside.
+const TICKS_TO_PARK: u32 = 50;
+
+/// How often it flushes while small messages gather.
+const GATHER: Duration = Duration::from_micros(20);
+
+/// Flushes that find nothing after which gathering ends.
+const EMPTY_GATHERS: u32 = 20;
+
+pub(super) fn start(inner: Arc<Inner>) -> io::Result<JoinHandle<()>> {
+    thread::Builder::new()
+        .name("madgate-progress".to_owned())
+        .spawn(move || run(&inner))
+}
+
+fn run(inner: &Inner) {
+    let mut quiet_ticks = 0;
+    let mut last_activity = 0;
+    while !inner.is_over.load(Ordering::SeqCst) {
+        if inner.gathering.load(Ordering::SeqCst) {
+            gather(inner);
+            continue;
+        }
+        let activity = inner.activity.load(Ordering::Relaxed);
+        let is_quiet = activity == last_activity;
+        last_activity = activity;
+        if inner.inside.load(Ordering::SeqCst) == 0 {
+            quiet_ticks = 0;
+            if is_quiet {
+                drive(inner);
+            } else {
+                thread::park_timeout(TICK);
+            }
+            continue;
+        }
+        quiet_ticks = if is_quiet { quiet_ticks + 1 } else { 0 };
+        if quiet_ticks < TICKS_TO_PARK {
+            thread::park_timeout(TICK);
+            continue;
+        }
+        quiet_ticks = 0;
+        inner.background_parked.store(true, Ordering::SeqCst);
+        let still_inside = inner.inside.load(Ordering::SeqCst) > 0;
+        if still_inside
+            && !inner.is_over.load(Ordering::SeqCst)
+            && !inner.gathering.load(Ordering::SeqCst)
+        {
+            thread::park();
+        }
+        inner.background_parked.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Drives until a caller comes.
+fn drive(inner: &Inner) {
+    let Some(mut driver) = inner.try_drive() else {
+        thread::park_timeout(TICK);
+        return;
+    };
+    inner.background_drives.store(true, Ordering::SeqCst);
+    let goes_on = || {
+        inner.inside.load(Ordering::SeqCst) == 0
+            && !inner.is_over.load(Ordering::SeqCst)
+            && !inner.gathering.load(Ordering::SeqCst)
+    };
+    while goes_on() {
+        inner.driver_sleeps.store(true, Ordering::SeqCst);
+        inner.drive(&mut driver, Patience::Sleep(None), None);
+        inner.driver_sleeps.store(false, Ordering::SeqCst);
+    }
+    drop(driver);
+    inner.background_drives.store(false, Ordering::SeqCst);
+    inner.pass_the_wheel();
+}
+
+/// Flushes what gathers, until nothing does.
+fn gather(inner: &Inner) {
+    let mut empty = 0;
+    while empty < EMPTY_GATHERS && !inner.is_over.load(Ordering::SeqCst) {
+        let is_dirty = !inner.lock().dirty.is_empty();
+        if is_dirty {
+            empty = 0;
+            inner.flush_dirty();
+        } else {
+            empty += 1;
+        }
+        thread::park_timeout(GATHER);
+    }
+    let mut core = inner.lock();
+    for link in core.links.iter_mut().flatten() {
+        link.is_gathering = false;
+    }
+    inner.gathering.store(false, Ordering::SeqCst);
+    let dirty = !core.dirty.is_empty();
+    drop(core);
+    if dirty {
+        inner.flush_dirty();
+    }
+}
+
+impl Inner {
+    /// A caller leaves: the thread may have to take over.
+    pub(super) fn wake_background(&self) {
+        if self.background_parked.load(Ordering::SeqCst) {
+            self.unpark_background();
+        }
+    }
+
+    /// Small messages come fast: the thread is to flush what gathers.
+    pub(crate) fn start_gathering(&self) {
+        if !self.gathering.swap(true, Ordering::SeqCst) {
+            self.unpark_background();
+            if self.background_drives.load(Ordering::SeqCst) {
+                self.waker.wake();
+            }
+        }
+    }
+
+    /// The session is over.
+    pub(super) fn end(&self) {
+        self.is_over.store(true, Ordering::SeqCst);
+        self.lock().is_closed = true;
+        self.waker.wake();
+        self.unpark_background();
+        self.changed.notify_all();
+    }
+
+    fn unpark_background(&self) {
+        let thread = self
+            .background_thread
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(thread) = &*thread {
+            thread.unpark();
+        }
+    }
+}

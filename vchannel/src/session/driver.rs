@@ -1,0 +1,520 @@
+//! Driving the links: one thread at a time receives for everybody.
+//!
+//! A thread that waits inside the API becomes the driver if nobody is, so that no wake-up
+//! lies between the wire and the caller. The progress thread drives only while no caller is
+//! inside ([`background`](super::background)).
+
+use std::time::Duration;
+
+use bytes::BytesMut;
+use crossbeam_channel::Receiver;
+use madgate_gtm::{Header, Kind, Time};
+use madgate_tm::{Interest, LaneClass, Poller, Ready};
+
+use super::Inner;
+use super::core::Core;
+use super::input::{BATCH_BYTES, Input, InputError, Straight};
+use super::links::{Link, LinkOutput};
+use crate::conductor::{EstablishedLink, LinkEvent};
+
+/// Passes over slots in shared memory between two looks at descriptors, while spinning.
+const SLOT_PASSES: u32 = 32;
+
+/// What belongs to whoever drives.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    poller: Poller,
+    inputs: Vec<Option<Input>>,
+    events: Receiver<LinkEvent>,
+    /// Inputs that lend slots: looking at them costs no system call.
+    static_inputs: Vec<usize>,
+    ready: Vec<Ready>,
+    scratch: BytesMut,
+    passes: u32,
+    /// Lanes that are being waited for: link, and whether it is the bulk lane.
+    writable: Vec<(u32, LaneClass)>,
+}
+
+/// How long a pass may wait for something to happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// Look and go on.
+    None,
+    /// Sleep until something happens, this long at most.
+    Sleep(Option<Duration>),
+}
+
+impl Driver {
+    pub(crate) fn new(poller: Poller, events: Receiver<LinkEvent>) -> Self {
+        Self {
+            poller,
+            inputs: Vec::new(),
+            events,
+            static_inputs: Vec::new(),
+            ready: Vec::new(),
+            scratch: BytesMut::with_capacity(BATCH_BYTES),
+            passes: 0,
+            writable: Vec::new(),
+        }
+    }
+
+    /// The block that payloads go straight to is complete or given up.
+    pub(crate) fn abandon_straight(&mut self) {
+        self.inputs
+            .iter_mut()
+            .flatten()
+            .for_each(Input::abandon_straight);
+    }
+
+    /// Whether some links are of shared memory, so that looking again is cheap.
+    pub(crate) fn has_static_inputs(&self) -> bool {
+        !self.static_inputs.is_empty()
+    }
+}
+
+impl Inner {
+    /// One pass: sends what waits, receives what is there, does what is due. Returns
+    /// whether anything happened.
+    pub(crate) fn drive(
+        &self,
+        driver: &mut Driver,
+        patience: Patience,
+        mut straight: Option<&mut Straight<'_>>,
+    ) -> bool {
+        let mut busy = self.handle_link_events(driver);
+        self.flush_dirty();
+        busy |= self.poll_slots(driver, straight.as_deref_mut());
+        driver.passes = driver.passes.wrapping_add(1);
+        let skip_descriptors = patience == Patience::None
+            && driver.has_static_inputs()
+            && driver.passes % SLOT_PASSES != 0;
+        if skip_descriptors {
+            return busy;
+        }
+        self.watch_blocked(driver);
+        let timeout = match patience {
+            Patience::None => Some(Duration::ZERO),
+            Patience::Sleep(_) if busy || !Self::arm_slots(driver) => Some(Duration::ZERO),
+            Patience::Sleep(most) => self.sleep_time(most),
+        };
+        busy |= self.poll_descriptors(driver, timeout, straight);
+        busy |= self.handle_due();
+        self.flush_dirty();
+        busy
+    }
+
+    /// How long to sleep: until the next thing is due.
+    fn sleep_time(&self, most: Option<Duration>) -> Option<Duration> {
+        let core = self.lock();
+        if !core.dirty.is_empty() || !core.to_dial.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let due = core.next_deadline().map(|at| at.since(self.now()));
+        match (due, most) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    fn handle_due(&self) -> bool {
+        let mut core = self.lock();
+        let now = self.now();
+        if core.next_deadline().is_some_and(|at| now >= at) {
+            core.handle_timeout(now);
+            self.wake_waiters(&core);
+            return true;
+        }
+        false
+    }
+
+    // ---- receiving ------------------------------------------------------------------------
+
+    /// Looks at every lane of shared memory.
+    fn poll_slots(&self, driver: &mut Driver, mut straight: Option<&mut Straight<'_>>) -> bool {
+        let mut busy = false;
+        let mut at = 0;
+        while let Some(&index) = driver.static_inputs.get(at) {
+            busy |= self.receive(driver, index, straight.as_deref_mut());
+            at += 1;
+        }
+        busy
+    }
+
+    /// Prepares to sleep on lanes of shared memory; `false` when something is there.
+    fn arm_slots(driver: &mut Driver) -> bool {
+        let inputs = &mut driver.inputs;
+        driver.static_inputs.iter().all(|&index| {
+            // A lane that has failed says so when it is received from.
+            inputs[index]
+                .as_mut()
+                .is_none_or(|input| input.receiver.arm().unwrap_or(false))
+        })
+    }
+
+    fn poll_descriptors(
+        &self,
+        driver: &mut Driver,
+        timeout: Option<Duration>,
+        mut straight: Option<&mut Straight<'_>>,
+    ) -> bool {
+        driver.ready.clear();
+        match driver.poller.wait(timeout) {
+            Ok(ready) => driver.ready.extend_from_slice(ready),
+            Err(error) => tracing::error!(%error, "waiting for the network failed"),
+        }
+        let mut busy = false;
+        for at in 0..driver.ready.len() {
+            let ready = driver.ready[at];
+            busy = true;
+            match Token::parse(ready.token) {
+                Token::Input(index) => {
+                    if let Some(Some(input)) = driver.inputs.get_mut(index)
+                        && input.is_static()
+                    {
+                        input.receiver.acknowledge_wake();
+                    }
+                    self.receive(driver, index, straight.as_deref_mut());
+                }
+                Token::Output(link, class) => self.handle_writable(driver, link, class),
+            }
+        }
+        busy
+    }
+
+    /// Receives from one lane; closes its link when the lane fails.
+    fn receive(
+        &self,
+        driver: &mut Driver,
+        index: usize,
+        straight: Option<&mut Straight<'_>>,
+    ) -> bool {
+        let Some(Some(input)) = driver.inputs.get_mut(index) else {
+            return false;
+        };
+        if input.is_straight() && straight.is_none() {
+            // Its block's thread has not come back to receive the rest.
+            return false;
+        }
+        let link = input.link;
+        let scratch = &mut driver.scratch;
+        let received = input.receive(
+            &mut |action: &mut dyn FnMut(&mut Core, Time)| {
+                let mut core = self.lock();
+                action(&mut core, self.now());
+                self.wake_waiters(&core);
+            },
+            straight,
+            scratch,
+        );
+        match received {
+            Ok(bytes) => bytes > 0,
+            Err(error) => {
+                self.close_link(driver, link, &error);
+                true
+            }
+        }
+    }
+
+    // ---- sending that was blocked -----------------------------------------------------------
+
+    /// Begins to wait for lanes that took less than they were offered.
+    fn watch_blocked(&self, driver: &mut Driver) {
+        let blocked = {
+            let mut core = self.lock();
+            if core.blocked.is_empty() {
+                return;
+            }
+            std::mem::take(&mut core.blocked)
+        };
+        for link in blocked {
+            for class in [LaneClass::Urgent, LaneClass::Bulk] {
+                self.watch(driver, link, class);
+            }
+        }
+    }
+
+    fn watch(&self, driver: &mut Driver, link: u32, class: LaneClass) {
+        let Some(output) = self.output(link) else {
+            return;
+        };
+        let mut lanes = output.lock();
+        let lane = lanes.lane(class);
+        if !lane.is_blocked || driver.writable.contains(&(link, class)) {
+            return;
+        }
+        // Room that came since then: flush instead of waiting.
+        if !lane.sender.arm().unwrap_or(false) {
+            lane.is_blocked = false;
+            drop(lanes);
+            self.handle_room(link);
+            return;
+        }
+        let (descriptor, interest) = lane.sender.descriptor();
+        let token = Token::Output(link, class).to_number();
+        match driver.poller.add(descriptor, token, interest) {
+            Ok(()) => driver.writable.push((link, class)),
+            Err(error) => tracing::warn!(%error, "a lane cannot be waited for"),
+        }
+    }
+
+    fn handle_writable(&self, driver: &mut Driver, link: u32, class: LaneClass) {
+        driver.writable.retain(|watched| *watched != (link, class));
+        let Some(output) = self.output(link) else {
+            return;
+        };
+        {
+            let mut lanes = output.lock();
+            let lane = lanes.lane(class);
+            lane.sender.acknowledge_wake();
+            lane.is_blocked = false;
+            let (descriptor, _) = lane.sender.descriptor();
+            // It was added by `watch`; what goes wrong here goes wrong for the lane too.
+            let _ = driver.poller.remove(descriptor);
+        }
+        self.handle_room(link);
+    }
+
+    /// A lane of `index` takes more again.
+    fn handle_room(&self, index: u32) {
+        let mut core = self.lock();
+        if let Some(link) = &mut core.links[index as usize] {
+            link.is_stalled = false;
+        }
+        core.mark_dirty(index);
+        self.wake_waiters(&core);
+    }
+
+    // ---- links ------------------------------------------------------------------------------
+
+    /// Takes what the conductor has to say.
+    fn handle_link_events(&self, driver: &mut Driver) -> bool {
+        let mut busy = false;
+        while let Ok(event) = driver.events.try_recv() {
+            busy = true;
+            match event {
+                LinkEvent::Up(link) => self.install(driver, *link),
+                LinkEvent::DialFailed { request, error, .. } => {
+                    let mut core = self.lock();
+                    let index = core.dialed.get(&request).copied();
+                    if let Some(index) = index
+                        && let Some(link) = &mut core.links[index as usize]
+                    {
+                        link.last_error = Some(error);
+                    }
+                }
+                LinkEvent::Challenge { peer, incarnation } => self.challenge(peer, incarnation),
+                LinkEvent::PeerReplaced { peer, incarnation } => {
+                    for index in self.links_of(peer, incarnation) {
+                        self.close_link(
+                            driver,
+                            index,
+                            &InputError::Lane(madgate_tm::LaneError::Closed),
+                        );
+                    }
+                }
+            }
+        }
+        let to_dial = std::mem::take(&mut self.lock().to_dial);
+        for request in to_dial {
+            self.conductor
+                .dial(crate::conductor::Party::Endpoint, request);
+        }
+        busy
+    }
+
+    fn links_of(&self, peer: crate::cluster::NodeId, incarnation: u64) -> Vec<u32> {
+        let core = self.lock();
+        let mut found = Vec::new();
+        for (index, link) in core.links.iter().enumerate() {
+            if let Some(link) = link
+                && link.request.peer == peer
+                && link.peer_incarnation == incarnation
+                && link.output.is_some()
+            {
+                found.push(u32::try_from(index).unwrap_or(u32::MAX));
+            }
+        }
+        found
+    }
+
+    /// Asks a peer whether it is still there: somebody else claims its name.
+    fn challenge(&self, peer: crate::cluster::NodeId, incarnation: u64) {
+        for index in self.links_of(peer, incarnation) {
+            let mut core = self.lock();
+            if let Some(link) = &mut core.links[index as usize] {
+                link.push_control(&Header::echo(Kind::Ping, incarnation));
+            }
+            core.mark_dirty(index);
+        }
+    }
+
+    /// A link is up: its lanes are driven from now on.
+    fn install(&self, driver: &mut Driver, established: EstablishedLink) {
+        let EstablishedLink {
+            request,
+            id,
+            peer_incarnation,
+            is_dialed,
+            urgent,
+            bulk,
+        } = established;
+        let now = self.now();
+        let old = {
+            let core = self.lock();
+            let known = if is_dialed {
+                core.dialed.get(&request).copied()
+            } else {
+                None
+            };
+            let same =
+                |link: &Link| !link.is_dialed && link.request == request && link.output.is_some();
+            let replaced = core
+                .links
+                .iter()
+                .position(|link| link.as_ref().is_some_and(same));
+            if is_dialed {
+                known
+            } else {
+                replaced.and_then(|at| u32::try_from(at).ok())
+            }
+        };
+        if let Some(old) = old {
+            // A newer connection of the same peer takes the place of the older one.
+            self.close_link(
+                driver,
+                old,
+                &InputError::Lane(madgate_tm::LaneError::Closed),
+            );
+        }
+        let index = {
+            let mut core = self.lock();
+            let index = match old {
+                Some(index) if is_dialed => index,
+                _ => core.add_link(Link::new(request, is_dialed, now)),
+            };
+            if is_dialed {
+                core.dialed.insert(request, index);
+                // It is up: whatever was asked for since is answered.
+                core.to_dial.retain(|asked| *asked != request);
+            }
+            if let Some(link) = &mut core.links[index as usize] {
+                link.id = id;
+                link.peer_incarnation = peer_incarnation;
+                link.output = Some(std::sync::Arc::new(LinkOutput::new(
+                    urgent.sender,
+                    bulk.sender,
+                )));
+            }
+            index
+        };
+        self.add_input(
+            driver,
+            Input::new(index, LaneClass::Urgent, urgent.receiver),
+        );
+        self.add_input(driver, Input::new(index, LaneClass::Bulk, bulk.receiver));
+        let mut core = self.lock();
+        core.link_is_up(index, now);
+        self.wake_waiters(&core);
+        tracing::debug!(peer = core.cluster.node_name(request.peer), kind = ?request.kind, "link up");
+    }
+
+    fn add_input(&self, driver: &mut Driver, input: Input) {
+        let index = match driver.inputs.iter().position(Option::is_none) {
+            Some(index) => index,
+            None => {
+                driver.inputs.push(None);
+                driver.inputs.len() - 1
+            }
+        };
+        let (descriptor, interest) = input.receiver.descriptor();
+        if let Err(error) = driver
+            .poller
+            .add(descriptor, Token::Input(index).to_number(), interest)
+        {
+            tracing::error!(%error, "a link cannot be waited for");
+        }
+        if input.is_static() {
+            driver.static_inputs.push(index);
+        }
+        driver.inputs[index] = Some(input);
+    }
+
+    /// A link failed, or is replaced.
+    fn close_link(&self, driver: &mut Driver, index: u32, error: &InputError) {
+        for at in 0..driver.inputs.len() {
+            if driver.inputs[at]
+                .as_ref()
+                .is_none_or(|input| input.link != index)
+            {
+                continue;
+            }
+            if let Some(input) = driver.inputs[at].take() {
+                let (descriptor, _) = input.receiver.descriptor();
+                // Closing the descriptor takes it out anyway.
+                let _ = driver.poller.remove(descriptor);
+                driver.static_inputs.retain(|other| *other != at);
+            }
+        }
+        let output = self.output(index);
+        if let Some(output) = output {
+            for class in [LaneClass::Urgent, LaneClass::Bulk] {
+                if driver.writable.contains(&(index, class)) {
+                    let mut lanes = output.lock();
+                    let (descriptor, interest) = lanes.lane(class).sender.descriptor();
+                    debug_assert_ne!(interest, Interest::None);
+                    let _ = driver.poller.remove(descriptor);
+                }
+            }
+        }
+        driver.writable.retain(|(link, _)| *link != index);
+        let mut core = self.lock();
+        let Some(link) = &core.links[index as usize] else {
+            return;
+        };
+        let peer = link.request.peer;
+        match error {
+            InputError::Lane(madgate_tm::LaneError::Closed) => {
+                tracing::debug!(peer = core.cluster.node_name(peer), "link closed");
+            }
+            error => tracing::warn!(peer = core.cluster.node_name(peer), "link closed: {error}"),
+        }
+        let id = core.link_is_lost(index, self.now());
+        self.wake_waiters(&core);
+        drop(core);
+        if let Some(id) = id {
+            self.conductor.link_closed(id);
+        }
+    }
+}
+
+/// What a token of the poller stands for.
+enum Token {
+    Input(usize),
+    Output(u32, LaneClass),
+}
+
+const OUTPUT_BIT: u64 = 1 << 40;
+const BULK_BIT: u64 = 1 << 41;
+
+impl Token {
+    fn to_number(&self) -> u64 {
+        match *self {
+            Self::Input(index) => index as u64,
+            Self::Output(link, LaneClass::Urgent) => u64::from(link) | OUTPUT_BIT,
+            Self::Output(link, LaneClass::Bulk) => u64::from(link) | OUTPUT_BIT | BULK_BIT,
+        }
+    }
+
+    fn parse(number: u64) -> Self {
+        let low = u32::try_from(number & u64::from(u32::MAX)).unwrap_or(u32::MAX);
+        if number & OUTPUT_BIT == 0 {
+            return Self::Input(low as usize);
+        }
+        let class = if number & BULK_BIT == 0 {
+            LaneClass::Urgent
+        } else {
+            LaneClass::Bulk
+        };
+        Self::Output(low, class)
+    }
+}

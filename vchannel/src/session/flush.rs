@@ -1,0 +1,214 @@
+//! Sending: from flows to lanes.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use madgate_bmm::{Buffer, OutboxError};
+use madgate_gtm::wire::SMALL_PAYLOAD_BYTES;
+use madgate_gtm::{Time, Transmit};
+
+use super::Inner;
+use super::core::Core;
+use super::flows::Memory;
+use super::links::{LaneOutput, Lanes, LinkOutput, OUTBOX_BYTES};
+
+/// Bytes that a flow may put on the link before the next one has its turn.
+const TURN_BYTES: usize = 64 << 10;
+
+impl Inner {
+    /// Flushes every link that has something to send.
+    pub(crate) fn flush_dirty(&self) {
+        loop {
+            let link = {
+                let mut core = self.lock();
+                let Some(link) = core.dirty.pop() else { return };
+                if let Some(link) = &mut core.links[link as usize] {
+                    link.is_dirty = false;
+                }
+                link
+            };
+            self.flush(link);
+        }
+    }
+
+    /// Sends what waits for a link, as far as it takes it.
+    pub(crate) fn flush(&self, index: u32) {
+        loop {
+            // Whoever holds the sending side looks at this mark after letting go of it.
+            let Some(output) = self.output_to_flush(index) else {
+                return;
+            };
+            let Some(mut lanes) = output.try_lock() else {
+                return;
+            };
+            self.flush_locked(index, &mut lanes);
+            drop(lanes);
+            if !self.lock().must_flush_again(index) {
+                return;
+            }
+        }
+    }
+
+    fn flush_locked(&self, index: u32, lanes: &mut Lanes) {
+        loop {
+            let more = self.fill(index, lanes);
+            if let Err(error) = flush_lanes(lanes) {
+                tracing::debug!(%error, "a link takes nothing more");
+                // Its receiving side notices too, and closes it.
+                lanes.urgent.is_blocked = true;
+                lanes.bulk.is_blocked = true;
+                return;
+            }
+            if lanes.urgent.is_blocked || lanes.bulk.is_blocked {
+                self.lock().note_blocked(index);
+                self.wake_sleeping_driver();
+            }
+            if !more {
+                return;
+            }
+        }
+    }
+
+    /// Takes from flows what their turns allow and the lanes have room for. Returns whether
+    /// there may be more.
+    fn fill(&self, index: u32, lanes: &mut Lanes) -> bool {
+        let mut core = self.lock();
+        let now = self.now();
+        let mut control = core.take_control(index, now);
+        if !control.is_empty() {
+            lanes
+                .urgent
+                .push(Buffer::shared(Bytes::from(std::mem::take(&mut control))));
+        }
+        loop {
+            if !lanes.urgent.has_room() || !lanes.bulk.has_room() {
+                return false;
+            }
+            let Some(flow) = core.next_waiting(index) else {
+                return false;
+            };
+            let mut turn = 0;
+            let emptied = loop {
+                let slot = &mut core.out_flows[flow as usize];
+                if slot.has_borrower {
+                    break true;
+                }
+                if let Some(header) = slot.flow.poll_control() {
+                    let frame = Bytes::copy_from_slice(&header.to_control_frame());
+                    lanes.urgent.push(Buffer::shared(frame));
+                }
+                match slot.flow.poll_transmit(now, TURN_BYTES) {
+                    None => break true,
+                    Some(transmit) => turn += push(lanes, transmit),
+                }
+                if turn >= TURN_BYTES {
+                    break false;
+                }
+            };
+            core.end_turn(index, flow, emptied);
+            if turn >= TURN_BYTES
+                && lanes.bulk.outbox.queued_bytes() + lanes.urgent.outbox.queued_bytes()
+                    >= OUTBOX_BYTES
+            {
+                return true;
+            }
+        }
+    }
+
+    fn output_to_flush(&self, index: u32) -> Option<Arc<LinkOutput>> {
+        let mut core = self.lock();
+        let link = core.links.get_mut(index as usize)?.as_mut()?;
+        link.flush_again = true;
+        link.output.clone()
+    }
+
+    /// The sending side of a link that is up.
+    pub(crate) fn output(&self, index: u32) -> Option<Arc<LinkOutput>> {
+        let core = self.lock();
+        core.links.get(index as usize)?.as_ref()?.output.clone()
+    }
+}
+
+/// Queues what a flow gave; returns its bytes.
+fn push(lanes: &mut Lanes, transmit: Transmit<Memory>) -> usize {
+    match transmit {
+        Transmit::Frames(bytes) => {
+            let count = bytes.len();
+            lanes.urgent.push(Buffer::shared(bytes));
+            count
+        }
+        Transmit::Fragment {
+            mut head,
+            data,
+            offset,
+            length,
+        } => {
+            let Memory::Owned(bytes) = data else {
+                unreachable!("a flow with borrowed memory is served by its borrower alone")
+            };
+            // The block is in memory, so its offsets fit.
+            let start = usize::try_from(offset).unwrap_or(usize::MAX);
+            let body = bytes.slice(start..start + length);
+            head.seal([&body[..]]);
+            let buffer = Buffer::with_head(head.as_bytes(), body);
+            let count = buffer.len();
+            lane_for(lanes, length).push(buffer);
+            count
+        }
+    }
+}
+
+/// Small fragments share the urgent lane with the other small frames.
+pub(crate) fn lane_for(lanes: &mut Lanes, length: usize) -> &mut LaneOutput {
+    if length <= SMALL_PAYLOAD_BYTES - madgate_gtm::wire::DESCRIPTOR_BYTES {
+        &mut lanes.urgent
+    } else {
+        &mut lanes.bulk
+    }
+}
+
+fn flush_lanes(lanes: &mut Lanes) -> Result<(), OutboxError> {
+    lanes.urgent.flush()?;
+    lanes.bulk.flush()?;
+    Ok(())
+}
+
+impl Core {
+    /// Whether somebody found the sending side taken since it was filled last.
+    fn must_flush_again(&self, index: u32) -> bool {
+        self.links[index as usize]
+            .as_ref()
+            .is_some_and(|link| link.flush_again && link.output.is_some())
+    }
+
+    /// Control frames to send on a link, credit included.
+    fn take_control(&mut self, index: u32, now: Time) -> Vec<u8> {
+        let Some(link) = &mut self.links[index as usize] else {
+            return Vec::new();
+        };
+        link.last_flush = now;
+        link.flush_again = false;
+        link.gathered = 0;
+        let mut control = std::mem::take(&mut link.control);
+        while let Some(flow) = link.credits.pop_front() {
+            let flow = &mut self.in_flows[flow as usize];
+            flow.has_credit = false;
+            if let Some(credit) = flow.flow.poll_credit(&mut self.budget, now) {
+                control.extend_from_slice(&credit.to_control_frame());
+            }
+        }
+        control
+    }
+
+    fn next_waiting(&mut self, index: u32) -> Option<u32> {
+        self.links[index as usize].as_mut()?.waiting.pop_front()
+    }
+
+    fn end_turn(&mut self, link: u32, flow: u32, emptied: bool) {
+        if emptied {
+            self.out_flows[flow as usize].is_waiting = false;
+        } else if let Some(link) = &mut self.links[link as usize] {
+            link.waiting.push_back(flow);
+        }
+    }
+}

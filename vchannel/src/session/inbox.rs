@@ -1,0 +1,367 @@
+//! What has arrived on one flow and is not unpacked.
+
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+use madgate_gtm::Record;
+use madgate_gtm::wire::ReceiveMode;
+
+/// Parts up to this size are copied into the inbox's own memory, one after the other; a
+/// larger one keeps the buffer that it arrived in.
+const COPY_BYTES: usize = 4 << 10;
+
+/// Why a message that had begun ends without its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Broken {
+    /// Its sender dropped it half-packed.
+    Aborted,
+    /// Its sender is another incarnation now.
+    SourceRestarted,
+    /// Nothing came from its sender for the link timeout after the way to it was lost.
+    SourceLost,
+    /// It came with a violation of the protocol.
+    Misbehaved,
+}
+
+/// The next thing in an inbox.
+#[derive(Debug)]
+enum Part {
+    /// Part of a block.
+    Block {
+        record: Record,
+        /// The bytes, when they are not in the inbox's own memory.
+        outside: Option<Bytes>,
+        ends_message: bool,
+        /// What reading it gives back of the flow's credit.
+        charge: u64,
+    },
+    /// The end of a message that came on its own.
+    End { charge: u64 },
+    /// The message before it will not go on.
+    Broken(Broken),
+}
+
+/// What [`Inbox::take`] found.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// So many bytes of the block; more of it is to come.
+    Some(usize),
+    /// The rest of the block.
+    Block(usize),
+    /// Nothing has arrived yet.
+    Nothing,
+    /// Another block, or the same with another mode, was packed here.
+    Mismatch(Packed),
+    /// The message will not go on.
+    Broken(Broken),
+}
+
+/// What was packed where a block was to be unpacked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Packed {
+    /// A block of this size and mode.
+    Block {
+        /// Bytes of the block.
+        length: u64,
+        /// When its receiver needs it, as its sender said.
+        receive: ReceiveMode,
+    },
+    /// Nothing: the message ends.
+    End,
+}
+
+/// What has arrived on one flow and is not unpacked, in order.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    parts: VecDeque<Part>,
+    /// Bytes of small parts, back to back.
+    memory: VecDeque<u8>,
+    /// Bytes of the part at the front that have been read.
+    progress: usize,
+    /// Credit to give back for what was read.
+    consumed: u64,
+    /// Whether the message that is being read has ended.
+    ended: bool,
+}
+
+impl Inbox {
+    /// Appends part of a block, copying it. `charge` is what its frame cost, with its last
+    /// part.
+    pub(crate) fn push_copy(
+        &mut self,
+        record: Record,
+        bytes: &[u8],
+        ends_message: bool,
+        charge: u64,
+    ) {
+        if bytes.len() > COPY_BYTES {
+            self.push_shared(record, Bytes::copy_from_slice(bytes), ends_message, charge);
+            return;
+        }
+        self.memory.extend(bytes);
+        self.parts.push_back(Part::Block {
+            record,
+            outside: None,
+            ends_message,
+            charge,
+        });
+    }
+
+    /// Appends part of a block that keeps the buffer it arrived in.
+    pub(crate) fn push_shared(
+        &mut self,
+        record: Record,
+        bytes: Bytes,
+        ends_message: bool,
+        charge: u64,
+    ) {
+        self.parts.push_back(Part::Block {
+            record,
+            outside: Some(bytes),
+            ends_message,
+            charge,
+        });
+    }
+
+    /// The last part that was pushed is the last of its message, and of its frame, which
+    /// cost `charge`; or, with nothing pushed for the frame, the message just ends.
+    pub(crate) fn end_frame(&mut self, pushed: usize, message_ended: bool, charge: u64) {
+        match self.parts.back_mut() {
+            Some(Part::Block {
+                ends_message,
+                charge: of_part,
+                ..
+            }) if pushed > 0 => {
+                *ends_message = message_ended;
+                *of_part += charge;
+            }
+            _ => self.parts.push_back(Part::End { charge }),
+        }
+    }
+
+    /// The message that has begun will not go on. If none of it has been read (and it is
+    /// not `claimed` to be), it vanishes.
+    pub(crate) fn break_message(&mut self, message: u32, claimed: bool, why: Broken) {
+        let first = self.parts.iter().position(
+            |part| matches!(part, Part::Block { record, .. } if record.message == message),
+        );
+        let vanishes = match first {
+            Some(index) => index > 0 || !claimed || self.ended,
+            None => false,
+        };
+        if let (true, Some(index)) = (vanishes, first) {
+            let mut kept = 0;
+            for (place, part) in self.parts.range(..index).enumerate() {
+                if let Part::Block {
+                    record,
+                    outside: None,
+                    ..
+                } = part
+                {
+                    kept += record.length - if place == 0 { self.progress } else { 0 };
+                }
+            }
+            self.memory.truncate(kept);
+            for part in self.parts.drain(index..) {
+                if let Part::Block { charge, .. } = part {
+                    self.consumed += charge;
+                }
+            }
+        } else if claimed {
+            self.parts.push_back(Part::Broken(why));
+        }
+    }
+
+    /// Whether there is something to read, which is the start of a message if none is being
+    /// read.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// A message is going to be read from here.
+    pub(crate) const fn begin_message(&mut self) {
+        self.ended = false;
+    }
+
+    /// Whether the message that is being read has ended.
+    pub(crate) const fn message_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// What the next block is, if that is known yet. `Err` when the message is broken.
+    pub(crate) fn peek(&self) -> Option<Result<Packed, Broken>> {
+        if self.ended {
+            return Some(Ok(Packed::End));
+        }
+        Some(match self.parts.front()? {
+            Part::Block { record, .. } => Ok(Packed::Block {
+                length: record.descriptor.length(),
+                receive: record.descriptor.receive,
+            }),
+            Part::End { .. } => Ok(Packed::End),
+            Part::Broken(why) => Err(*why),
+        })
+    }
+
+    /// Reads the next bytes of a block of `length` bytes in `receive` mode, of which
+    /// `filled` have been read, into `into` (the part of the block behind those).
+    pub(crate) fn take(
+        &mut self,
+        length: u64,
+        receive: ReceiveMode,
+        filled: u64,
+        into: &mut [u8],
+    ) -> Taken {
+        if self.ended {
+            return Taken::Mismatch(Packed::End);
+        }
+        let mut read = 0;
+        loop {
+            let Some(Part::Block {
+                record, outside, ..
+            }) = self.parts.front()
+            else {
+                return match self.parts.front() {
+                    None if read > 0 => Taken::Some(read),
+                    None => Taken::Nothing,
+                    Some(Part::Broken(why)) => Taken::Broken(*why),
+                    Some(Part::End { .. } | Part::Block { .. }) => Taken::Mismatch(Packed::End),
+                };
+            };
+            if filled == 0
+                && read == 0
+                && self.progress == 0
+                && (record.descriptor.length() != length || record.descriptor.receive != receive)
+            {
+                return Taken::Mismatch(Packed::Block {
+                    length: record.descriptor.length(),
+                    receive: record.descriptor.receive,
+                });
+            }
+            let target = &mut into[read..];
+            let count = target.len().min(record.length - self.progress);
+            match outside {
+                Some(bytes) => {
+                    target[..count].copy_from_slice(&bytes[self.progress..self.progress + count])
+                }
+                None => copy_front(&mut self.memory, &mut target[..count]),
+            }
+            let part_is_read = self.progress + count == record.length;
+            let block_is_read = part_is_read && record.ends_block();
+            read += count;
+            self.progress += count;
+            if part_is_read {
+                self.pop_front();
+            }
+            if block_is_read {
+                return Taken::Block(read);
+            }
+            if read == into.len() {
+                return Taken::Some(read);
+            }
+        }
+    }
+
+    /// The next part of a block of `length` bytes in `receive` mode, in its own memory if
+    /// it is the whole block and came so.
+    pub(crate) fn take_whole(&mut self, length: u64, receive: ReceiveMode) -> Option<BytesMut> {
+        let Some(Part::Block {
+            record, outside, ..
+        }) = self.parts.front_mut()
+        else {
+            return None;
+        };
+        let fits = record.descriptor.length() == length
+            && record.descriptor.receive == receive
+            && record.length as u64 == length;
+        if !fits || self.progress != 0 || self.ended {
+            return None;
+        }
+        let whole = outside
+            .take()?
+            .try_into_mut()
+            .unwrap_or_else(|bytes| BytesMut::from(&bytes[..]));
+        self.pop_front();
+        Some(whole)
+    }
+
+    /// Reads and forgets what is there of the message; `true` when that was all of it.
+    pub(crate) fn discard_message(&mut self) -> bool {
+        while !self.ended {
+            match self.parts.front() {
+                None => return false,
+                Some(Part::Block {
+                    record, outside, ..
+                }) => {
+                    if outside.is_none() {
+                        let rest = record.length - self.progress;
+                        self.memory.drain(..rest);
+                    }
+                    self.pop_front();
+                }
+                Some(Part::End { .. }) => {
+                    self.take_end();
+                }
+                Some(Part::Broken(_)) => {
+                    self.take_broken();
+                }
+            }
+        }
+        true
+    }
+
+    /// Takes the end of the message, if it is next.
+    pub(crate) fn take_end(&mut self) -> bool {
+        if self.ended {
+            return true;
+        }
+        if let Some(Part::End { charge }) = self.parts.front() {
+            self.consumed += charge;
+            self.parts.pop_front();
+            self.ended = true;
+        }
+        self.ended
+    }
+
+    /// Takes the sign that the message is broken, which ends it.
+    pub(crate) fn take_broken(&mut self) {
+        if let Some(Part::Broken(_)) = self.parts.front() {
+            self.parts.pop_front();
+            self.ended = true;
+        }
+    }
+
+    /// Notes that a whole part went straight to where it belongs.
+    pub(crate) const fn note_straight(&mut self, ends_message: bool, charge: u64) {
+        self.consumed += charge;
+        self.ended |= ends_message;
+    }
+
+    /// Credit to give back for what was read since the last call.
+    pub(crate) const fn take_consumed(&mut self) -> u64 {
+        std::mem::replace(&mut self.consumed, 0)
+    }
+
+    fn pop_front(&mut self) {
+        if let Some(Part::Block {
+            ends_message,
+            charge,
+            ..
+        }) = self.parts.pop_front()
+        {
+            self.consumed += charge;
+            self.ended = ends_message;
+        }
+        self.progress = 0;
+    }
+}
+
+/// Moves the first bytes of a queue to `into`.
+fn copy_front(queue: &mut VecDeque<u8>, into: &mut [u8]) {
+    let (first, second) = queue.as_slices();
+    let split = first.len().min(into.len());
+    into[..split].copy_from_slice(&first[..split]);
+    let rest = into.len() - split;
+    into[split..].copy_from_slice(&second[..rest]);
+    queue.drain(..into.len());
+}

@@ -1,0 +1,431 @@
+//! One lane's receiver, and the frame that is arriving on it.
+//!
+//! Frames of the urgent lane are small and come many at a time: they are read in batches
+//! and parsed in place. Frames of the bulk lane are large and come one by one: of each, only
+//! the head is read first, so that the payload can go straight where it belongs, together
+//! with the head of the next.
+
+use bytes::{Bytes, BytesMut};
+use madgate_gtm::wire::{DESCRIPTOR_BYTES, Flags, HEADER_BYTES, Kind, checksum};
+use madgate_gtm::{Header, Reassembly, Time};
+use madgate_tm::{LaneClass, LaneError, LaneReceiver, ReceivedSlot, Shape};
+
+use super::core::{Core, Destination, FrameFault, Wanted};
+
+/// Bytes of a bulk frame that are read before its payload: header and descriptor.
+const HEAD_BYTES: usize = HEADER_BYTES + DESCRIPTOR_BYTES;
+
+/// Bytes of the urgent lane that are read at once.
+pub(crate) const BATCH_BYTES: usize = 256 << 10;
+
+/// Frames of the bulk lane that are taken before other lanes get their turn.
+const FRAMES_PER_TURN: usize = 16;
+
+/// Why a lane cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum InputError {
+    #[error(transparent)]
+    Lane(#[from] LaneError),
+    #[error("its peer sent what no node of this session sends: {0}")]
+    Fault(#[from] FrameFault),
+}
+
+/// The block that the driving thread is unpacking: memory that bytes may go straight to.
+#[derive(Debug)]
+pub(crate) struct Straight<'b> {
+    pub(crate) wanted: Wanted,
+    pub(crate) into: &'b mut [u8],
+}
+
+impl Straight<'_> {
+    /// Whether all of the block is there.
+    pub(crate) const fn is_filled(&self) -> bool {
+        self.wanted.filled == self.wanted.length
+    }
+}
+
+/// One lane's receiver.
+#[derive(Debug)]
+pub(crate) struct Input {
+    pub(crate) link: u32,
+    pub(crate) class: LaneClass,
+    pub(crate) receiver: Box<dyn LaneReceiver>,
+    /// What is there of frames that are not complete: on bulk lanes at most a head.
+    batch: BytesMut,
+    /// The payload that is arriving.
+    arriving: Option<Arriving>,
+}
+
+#[derive(Debug)]
+struct Arriving {
+    header: Header,
+    /// Memory for the whole payload, of which `filled` bytes are there; or, straight to the
+    /// block, only for a descriptor.
+    buffer: Vec<u8>,
+    filled: usize,
+    straight: Option<(Reassembly, usize, bool)>,
+}
+
+impl Input {
+    pub(crate) fn new(link: u32, class: LaneClass, receiver: Box<dyn LaneReceiver>) -> Self {
+        Self {
+            link,
+            class,
+            receiver,
+            batch: BytesMut::new(),
+            arriving: None,
+        }
+    }
+
+    /// Whether this lane lends slots: looking at it costs no system call.
+    pub(crate) fn is_static(&self) -> bool {
+        matches!(self.receiver.shape(), Shape::Static { .. })
+    }
+
+    /// Whether part of a payload has gone straight into a block, so that the rest must too.
+    pub(crate) fn is_straight(&self) -> bool {
+        self.arriving
+            .as_ref()
+            .is_some_and(|arriving| arriving.straight.is_some())
+    }
+
+    /// The block that a payload goes straight to is given up: the payload is received, to be
+    /// dropped.
+    pub(crate) fn abandon_straight(&mut self) {
+        if let Some(arriving) = &mut self.arriving
+            && arriving.straight.take().is_some()
+        {
+            arriving.buffer = vec![0; arriving.header.length as usize];
+        }
+    }
+
+    /// Receives what is there, about a batch of it. Returns how many bytes came.
+    pub(crate) fn receive(
+        &mut self,
+        with_core: &mut dyn FnMut(&mut dyn FnMut(&mut Core, Time)),
+        straight: Option<&mut Straight<'_>>,
+        scratch: &mut BytesMut,
+    ) -> Result<usize, InputError> {
+        match (self.receiver.shape(), self.class) {
+            (Shape::Static { .. }, _) => self.receive_slots(with_core, straight, scratch),
+            (Shape::Dynamic { .. }, LaneClass::Urgent) => self.receive_batch(with_core, scratch),
+            (Shape::Dynamic { .. }, LaneClass::Bulk) => self.receive_bulk(with_core, straight),
+        }
+    }
+
+    /// Urgent lane of a stream: whole batches of small frames.
+    fn receive_batch(
+        &mut self,
+        with_core: &mut dyn FnMut(&mut dyn FnMut(&mut Core, Time)),
+        scratch: &mut BytesMut,
+    ) -> Result<usize, InputError> {
+        scratch.clear();
+        scratch.reserve(BATCH_BYTES);
+        scratch.extend_from_slice(&self.batch);
+        self.batch.clear();
+        let received = self.receiver.try_receive(&mut [], scratch)?;
+        if received == 0 {
+            self.batch.extend_from_slice(scratch);
+            return Ok(0);
+        }
+        let link = self.link;
+        let mut used = Ok(0);
+        with_core(&mut |core, now| used = handle_frames(core, link, scratch, now));
+        let used = used?;
+        self.batch.extend_from_slice(&scratch[used..]);
+        Ok(received)
+    }
+
+    /// Bulk lane of a stream: a head, then its payload together with the next head.
+    fn receive_bulk(
+        &mut self,
+        with_core: &mut dyn FnMut(&mut dyn FnMut(&mut Core, Time)),
+        mut straight: Option<&mut Straight<'_>>,
+    ) -> Result<usize, InputError> {
+        let mut total = 0;
+        for _ in 0..FRAMES_PER_TURN {
+            if self.arriving.is_none() && self.batch.len() >= HEAD_BYTES {
+                self.begin_payload(with_core, straight.as_deref_mut())?;
+            }
+            let received = self.receive_some(straight.as_deref_mut())?;
+            if received == 0 {
+                break;
+            }
+            total += received;
+            self.finish_payload(with_core, straight.as_deref_mut())?;
+        }
+        Ok(total)
+    }
+
+    /// A head is there: decides where its payload goes.
+    fn begin_payload(
+        &mut self,
+        with_core: &mut dyn FnMut(&mut dyn FnMut(&mut Core, Time)),
+        straight: Option<&mut Straight<'_>>,
+    ) -> Result<(), InputError> {
+        let Some(head) = self.batch.first_chunk::<HEADER_BYTES>() else {
+            return Ok(());
+        };
+        let header = Header::parse(head).map_err(FrameFault::from)?;
+        let rest = &self.batch[HEADER_BYTES..];
+        if header.kind != Kind::Data || (header.length as usize) < rest.len() {
+            return Err(
+                FrameFault::from(madgate_gtm::wire::WireError::Contradiction(
+                    "a small frame on the bulk lane",
+                ))
+                .into(),
+            );
+        }
+        let mut arriving = begin(with_core, self.link, header, rest, straight.as_deref());
+        // What came with the head belongs to the payload.
+        let came = rest.len();
+        arriving.place(rest, straight);
+        debug_assert_eq!(arriving.filled, came);
+        self.batch.clear();
+        self.arriving = Some(arriving);
+        Ok(())
+    }
+
+    /// One system call: the rest of the payload, and the head of the next frame.
+    fn receive_some(&mut self, straight: Option<&mut Straight<'_>>) -> Result<usize, InputError> {
+        // Its capacity is that of a head, so no more of the next frame is read.
+        if self.batch.capacity() == 0 {
+            self.batch = BytesMut::with_capacity(HEAD_BYTES);
+        }
+        match &mut self.arriving {
+            Some(arriving) => {
+                let target = arriving.rest(straight);
+                let wanted = target.len();
+                let received = self.receiver.try_receive(target, &mut self.batch)?;
+                arriving.filled += received.min(wanted);
+                Ok(received)
+            }
+            None => Ok(self.receiver.try_receive(&mut [], &mut self.batch)?),
+        }
+    }
+
+    /// If the payload is complete, it is taken in.
+    fn finish_payload(
+        &mut self,
+        with_core: &mut dyn FnMut(&mut dyn FnMut(&mut Core, Time)),
+        straight: Option<&mut Straight<'_>>,
+    ) -> Result<(), InputError> {
+        let complete = self
+            .arriving
+            .as_ref()
+            .is_some_and(|arriving| arriving.filled == arriving.header.length as usize);
+        if !complete {
+            return Ok(());
+        }
+        let Some(arriving) = self.arriving.take() else {
+            return Ok(());
+        };
+        finish(with_core, self.link, arriving, straight)
+    }
+
+    /// A static lane: each slot holds one large frame, or small ones.
+    fn receive_slots(
+        &mut self,
+        with_core: &mut dyn FnMut(&mut dyn FnMut(&mut Core, Time)),
+        mut straight: Option<&mut Straight<'_>>,
+        scratch: &mut BytesMut,
+    ) -> Result<usize, InputError> {
+        let mut total = 0;
+        for _ in 0..FRAMES_PER_TURN {
+            let Some(slot) = self.receiver.try_receive_slot()? else {
+                break;
+            };
+            total += slot.len();
+            if self.class == LaneClass::Urgent || slot.len() < HEAD_BYTES {
+                scratch.clear();
+                scratch.resize(slot.len(), 0);
+                slot.copy_out(0, scratch);
+                drop(slot);
+                let mut used = Ok(0);
+                let link = self.link;
+                with_core(&mut |core, now| used = handle_frames(core, link, scratch, now));
+                if used? != scratch.len() {
+                    return Err(split_frame().into());
+                }
+            } else {
+                self.receive_large_slot(with_core, &slot, straight.as_deref_mut())?;
+            }
+        }
+        Ok(total)
+    }
+
+    fn receive_large_slot(
+        &mut self,
+        with_core: &mut dyn FnMut(&mut dyn FnMut(&mut Core, Time)),
+        slot: &ReceivedSlot,
+        mut straight: Option<&mut Straight<'_>>,
+    ) -> Result<(), InputError> {
+        let mut head = [0; HEAD_BYTES];
+        slot.copy_out(0, &mut head);
+        let Some((header, rest)) = head.split_first_chunk::<HEADER_BYTES>() else {
+            return Err(split_frame().into());
+        };
+        let header = Header::parse(header).map_err(FrameFault::from)?;
+        if header.frame_bytes() != slot.len() {
+            return Err(split_frame().into());
+        }
+        let mut arriving = begin(with_core, self.link, header, rest, straight.as_deref());
+        arriving.place(rest, straight.as_deref_mut());
+        let target = arriving.rest(straight.as_deref_mut());
+        slot.copy_out(HEAD_BYTES, target);
+        arriving.filled = header.length as usize;
+        finish(with_core, self.link, arriving, straight)
+    }
+}
+
+impl Arriving {
+    /// Where the rest of the payload goes.
+    fn rest<'s>(&'s mut self, straight: Option<&'s mut Straight<'_>>) -> &'s mut [u8] {
+        let length = self.header.length as usize;
+        let (filled, descriptor) = (self.filled, self.descriptor_bytes());
+        match (&self.straight, straight) {
+            (Some((_, offset, _)), Some(straight)) => {
+                &mut straight.into[offset + filled - descriptor..offset + length - descriptor]
+            }
+            _ => &mut self.buffer[filled..length],
+        }
+    }
+
+    /// Puts bytes that came with the head in their place.
+    fn place(&mut self, bytes: &[u8], straight: Option<&mut Straight<'_>>) {
+        let skipped = if self.straight.is_some() {
+            self.descriptor_bytes().min(bytes.len())
+        } else {
+            0
+        };
+        self.buffer[..skipped].copy_from_slice(&bytes[..skipped]);
+        self.filled = skipped;
+        let rest = &bytes[skipped..];
+        self.rest(straight)[..rest.len()].copy_from_slice(rest);
+        self.filled += rest.len();
+    }
+
+    /// Bytes of the payload in front of the block's own.
+    fn descriptor_bytes(&self) -> usize {
+        if self.header.flags.has(Flags::DESCRIBED) {
+            DESCRIPTOR_BYTES
+        } else {
+            0
+        }
+    }
+}
+
+/// Decides where the payload of a large frame goes.
+fn begin(
+    with_core: &mut dyn FnMut(&mut dyn FnMut(&mut Core, Time)),
+    link: u32,
+    header: Header,
+    rest: &[u8],
+    straight: Option<&Straight<'_>>,
+) -> Arriving {
+    let mut destination = Destination::Buffer;
+    if let Some(straight) = straight {
+        let described = header.flags.has(Flags::DESCRIBED);
+        let descriptor = if described {
+            rest.first_chunk().copied()
+        } else {
+            None
+        };
+        with_core(&mut |core, _| {
+            destination = core.destination(link, &header, descriptor, Some(&straight.wanted));
+        });
+    }
+    let length = header.length as usize;
+    match destination {
+        Destination::Straight {
+            after,
+            record,
+            ends_message,
+        } => {
+            // The block is in memory, so its offsets fit.
+            let offset = usize::try_from(record.offset).unwrap_or(usize::MAX);
+            let buffer = vec![0; DESCRIPTOR_BYTES];
+            Arriving {
+                header,
+                buffer,
+                filled: 0,
+                straight: Some((after, offset, ends_message)),
+            }
+        }
+        Destination::Buffer => Arriving {
+            header,
+            buffer: vec![0; length],
+            filled: 0,
+            straight: None,
+        },
+    }
+}
+
+/// Takes a complete payload in.
+fn finish(
+    with_core: &mut dyn FnMut(&mut dyn FnMut(&mut Core, Time)),
+    link: u32,
+    arriving: Arriving,
+    straight: Option<&mut Straight<'_>>,
+) -> Result<(), InputError> {
+    let descriptor_bytes = arriving.descriptor_bytes();
+    let Arriving {
+        header,
+        buffer,
+        straight: went_straight,
+        ..
+    } = arriving;
+    let Some((after, offset, ends_message)) = went_straight else {
+        let payload = Bytes::from(buffer);
+        let mut handled = Ok(());
+        with_core(&mut |core, now| {
+            handled = core.handle_data(link, &header, &payload, Some(&payload), now);
+        });
+        return Ok(handled?);
+    };
+    let Some(straight) = straight else {
+        unreachable!("a payload that goes straight is only received with its block");
+    };
+    let length = header.length as usize - descriptor_bytes;
+    let mut running = checksum::Running::start(&header);
+    if !header.flags.has(Flags::HEADER_ONLY) {
+        running.update(&buffer[..descriptor_bytes]);
+        running.update(&straight.into[offset..offset + length]);
+    }
+    let intact = running.finish() == header.checksum;
+    with_core(&mut |core, now| {
+        if core.accept_straight(link, &header, after, ends_message, intact, now) {
+            straight.wanted.filled += length as u64;
+        }
+    });
+    Ok(())
+}
+
+/// Takes the whole frames in `bytes` in; returns how many bytes they are.
+fn handle_frames(core: &mut Core, link: u32, bytes: &[u8], now: Time) -> Result<usize, FrameFault> {
+    let mut used = 0;
+    if let Some(link) = &mut core.links[link as usize] {
+        link.last_heard = now;
+    }
+    while let Some(head) = bytes[used..].first_chunk::<HEADER_BYTES>() {
+        let header = Header::parse(head)?;
+        let Some(frame) = bytes[used..].get(..header.frame_bytes()) else {
+            if header.frame_bytes() > BATCH_BYTES / 2 {
+                return Err(madgate_gtm::wire::WireError::TooLong(header.length).into());
+            }
+            break;
+        };
+        if header.kind == Kind::Data {
+            core.handle_data(link, &header, &frame[HEADER_BYTES..], None, now)?;
+        } else {
+            core.handle_control(link, &header, now)?;
+        }
+        used += header.frame_bytes();
+    }
+    Ok(used)
+}
+
+fn split_frame() -> FrameFault {
+    madgate_gtm::wire::WireError::Contradiction("a frame that does not end where its slot does")
+        .into()
+}

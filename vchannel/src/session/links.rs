@@ -1,0 +1,189 @@
+//! The links of an endpoint, as the session keeps them.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use madgate_bmm::{Buffer, Flushed, Outbox, OutboxError, Policy};
+use madgate_gtm::wire::HEADER_BYTES;
+use madgate_gtm::{Header, Time};
+use madgate_tm::{LaneClass, LaneSender};
+
+use crate::conductor::{LinkKind, LinkRequest};
+
+/// Control frames that wait for a link at most; sources ask again for what is dropped.
+pub(crate) const CONTROL_BYTES_MOST: usize = 1024 * HEADER_BYTES;
+
+/// Bytes that are taken from flows for a lane before it has sent them.
+pub(crate) const OUTBOX_BYTES: usize = 256 << 10;
+
+/// A link of this endpoint: one that it dialled, to send, or one that it accepted.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) request: LinkRequest,
+    /// The connection's number, once it is up.
+    pub(crate) id: u64,
+    pub(crate) peer_incarnation: u64,
+    pub(crate) is_dialed: bool,
+    pub(crate) output: Option<Arc<LinkOutput>>,
+    /// Dialled: flows with something to send, in the order of their turns.
+    pub(crate) waiting: VecDeque<u32>,
+    /// Dialled: all flows over it.
+    pub(crate) flows: Vec<u32>,
+    /// Accepted: flows that may have credit to give.
+    pub(crate) credits: VecDeque<u32>,
+    /// Control frames to send.
+    pub(crate) control: Vec<u8>,
+    /// Whether it stands in the list of links to flush.
+    pub(crate) is_dirty: bool,
+    /// Whether somebody found the sending side taken, so that its holder must look again.
+    pub(crate) flush_again: bool,
+    /// Dialled: why the last attempt failed.
+    pub(crate) last_error: Option<String>,
+    /// When its peer was last heard of.
+    pub(crate) last_heard: Time,
+    /// Gathering: when it was last flushed, and whether the progress thread flushes now.
+    pub(crate) last_flush: Time,
+    pub(crate) is_gathering: bool,
+    /// Gathering: bytes since the last flush.
+    pub(crate) gathered: usize,
+    /// Gathering: how many waits had begun when the last small message was packed.
+    pub(crate) last_activity: u64,
+    /// Whether a lane took less than it was offered, and has not said that it takes more.
+    pub(crate) is_stalled: bool,
+}
+
+impl Link {
+    pub(crate) const fn new(request: LinkRequest, is_dialed: bool, now: Time) -> Self {
+        Self {
+            request,
+            id: 0,
+            peer_incarnation: 0,
+            is_dialed,
+            output: None,
+            waiting: VecDeque::new(),
+            flows: Vec::new(),
+            credits: VecDeque::new(),
+            control: Vec::new(),
+            is_dirty: false,
+            flush_again: false,
+            last_error: None,
+            last_heard: now,
+            last_flush: Time(0),
+            is_gathering: false,
+            gathered: 0,
+            last_activity: u64::MAX,
+            is_stalled: false,
+        }
+    }
+
+    /// Whether frames that its kind does not carry through gateways: whole-hop checks apply.
+    pub(crate) fn is_regular(&self) -> bool {
+        self.request.kind == LinkKind::Regular
+    }
+
+    /// Queues a control frame for the peer.
+    pub(crate) fn push_control(&mut self, header: &Header) {
+        if self.control.len() < CONTROL_BYTES_MOST {
+            self.control.extend_from_slice(&header.to_control_frame());
+        }
+    }
+}
+
+/// The sending side of a link: whoever has something to send locks it, sends for everybody,
+/// and unlocks it.
+#[derive(Debug)]
+pub(crate) struct LinkOutput {
+    lanes: Mutex<Lanes>,
+}
+
+/// Both lanes' senders and what waits for them.
+#[derive(Debug)]
+pub(crate) struct Lanes {
+    pub(crate) urgent: LaneOutput,
+    pub(crate) bulk: LaneOutput,
+}
+
+/// One lane's sender and what waits for it.
+#[derive(Debug)]
+pub(crate) struct LaneOutput {
+    pub(crate) sender: Box<dyn LaneSender>,
+    pub(crate) outbox: Outbox<()>,
+    /// Whether it took less than it was offered: wait until it takes more.
+    pub(crate) is_blocked: bool,
+}
+
+impl LinkOutput {
+    pub(crate) fn new(urgent: Box<dyn LaneSender>, bulk: Box<dyn LaneSender>) -> Self {
+        Self {
+            lanes: Mutex::new(Lanes {
+                urgent: LaneOutput::new(urgent),
+                bulk: LaneOutput::new(bulk),
+            }),
+        }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Lanes> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, Lanes>> {
+        match self.lanes.try_lock() {
+            Ok(lanes) => Some(lanes),
+            Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(std::sync::TryLockError::WouldBlock) => None,
+        }
+    }
+}
+
+impl Lanes {
+    pub(crate) fn lane(&mut self, class: LaneClass) -> &mut LaneOutput {
+        match class {
+            LaneClass::Urgent => &mut self.urgent,
+            LaneClass::Bulk => &mut self.bulk,
+        }
+    }
+}
+
+impl LaneOutput {
+    fn new(sender: Box<dyn LaneSender>) -> Self {
+        let outbox = Outbox::new(sender.shape(), Policy::Gathering, frame_length);
+        Self {
+            sender,
+            outbox,
+            is_blocked: false,
+        }
+    }
+
+    /// Queues whole frames.
+    pub(crate) fn push(&mut self, buffer: Buffer) {
+        self.outbox.push(buffer, ());
+    }
+
+    /// Sends what the lane takes now.
+    pub(crate) fn flush(&mut self) -> Result<Flushed, OutboxError> {
+        if self.outbox.is_empty() {
+            self.is_blocked = false;
+            return Ok(Flushed::default());
+        }
+        let flushed = self.outbox.flush(&mut *self.sender, |()| {})?;
+        self.is_blocked = flushed.blocked;
+        Ok(flushed)
+    }
+
+    /// Whether it would take more now.
+    pub(crate) fn has_room(&self) -> bool {
+        !self.is_blocked && self.outbox.queued_bytes() < OUTBOX_BYTES
+    }
+}
+
+/// Length of the frame that `bytes`, which this node encoded, start with.
+fn frame_length(bytes: &[u8]) -> usize {
+    match bytes.first_chunk::<HEADER_BYTES>() {
+        Some(header) => HEADER_BYTES + length_field(header) as usize,
+        None => bytes.len(),
+    }
+}
+
+fn length_field(header: &[u8; HEADER_BYTES]) -> u32 {
+    u32::from_le_bytes([header[12], header[13], header[14], header[15]])
+}

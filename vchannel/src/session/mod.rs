@@ -1,0 +1,273 @@
+//! A node's part in the session: its links, its flows, and the threads that drive them.
+//!
+//! ```text
+//!   Packing ──> Core (flows) ──flush──> LinkOutput ──> lanes        callers, or the
+//!   Unpacking <── Core (inboxes) <──drive── Input <── lanes         progress thread
+//! ```
+//!
+//! - [`core`]: everything that is known, behind one lock, without system calls;
+//! - [`flush`]: from flows to lanes; [`driver`] and [`input`]: from lanes to flows;
+//! - [`wait`]: how a caller waits (it drives); [`background`]: the thread that drives while
+//!   no caller does.
+
+mod background;
+mod core;
+mod driver;
+mod flows;
+mod flush;
+mod inbox;
+mod input;
+mod links;
+#[cfg(test)]
+mod tests;
+mod wait;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Receiver;
+use madgate_gtm::Time;
+use madgate_tm::{Poller, Waker};
+
+pub(crate) use self::core::{Core, Gathers, Wanted};
+use self::driver::Driver;
+pub(crate) use self::flows::Memory;
+pub(crate) use self::flush::lane_for;
+pub use self::inbox::Packed;
+pub(crate) use self::inbox::{Broken, Taken};
+pub(crate) use self::input::Straight;
+use crate::channel::Channel;
+use crate::cluster::{Cluster, NodeId};
+use crate::conductor::{Conductor, LinkEvent, Party};
+use crate::error::{CloseError, OpenError};
+use crate::handshake::{SessionKey, draw_incarnation};
+
+/// A node of a session, as applications hold it. Cheap to clone; all clones are the same
+/// node, which leaves the session when the last one is dropped.
+#[derive(Debug, Clone)]
+pub struct Session {
+    /// Held by applications alone, so that the progress thread does not keep the node alive.
+    handle: Arc<Handle>,
+}
+
+/// What goes when the last application lets go of the session.
+#[derive(Debug)]
+struct Handle {
+    inner: Arc<Inner>,
+    progress: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What the session's threads share.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) node: NodeId,
+    conductor: Arc<Conductor>,
+    core: Mutex<Core>,
+    /// Callers that wait while somebody else drives.
+    changed: Condvar,
+    driver: Mutex<Driver>,
+    waker: Waker,
+    started: Instant,
+    /// Callers inside a wait.
+    inside: AtomicUsize,
+    /// Waits that began so far.
+    activity: AtomicU64,
+    /// Whether a driver may be asleep, and has to be woken to notice anything new.
+    driver_sleeps: AtomicBool,
+    /// Whether the progress thread drives, and is to make way for callers.
+    background_drives: AtomicBool,
+    /// Links whose small frames the progress thread flushes.
+    gathering: AtomicBool,
+    /// Whether the progress thread sleeps until it is unparked.
+    background_parked: AtomicBool,
+    background_thread: Mutex<Option<std::thread::Thread>>,
+    is_over: AtomicBool,
+}
+
+impl Session {
+    /// Joins the session as `node`: loads the session key, listens on the node's networks,
+    /// and starts the threads that serve it. Links to other nodes are made when they are
+    /// first needed.
+    ///
+    /// # Errors
+    /// When the cluster has no such node, the key cannot be used, or an address of the node
+    /// cannot be listened on.
+    pub fn open(cluster: Arc<Cluster>, node: &str) -> Result<Self, OpenError> {
+        let id = cluster.node(node).ok_or_else(|| OpenError::UnknownNode {
+            node: node.to_owned(),
+        })?;
+        let key = SessionKey::load(cluster.key_file())?;
+        let incarnation = draw_incarnation();
+        let poller = Poller::new().map_err(OpenError::System)?;
+        let waker = poller.waker();
+        let wake = {
+            let waker = waker.clone();
+            Arc::new(move || waker.wake()) as Arc<dyn Fn() + Send + Sync>
+        };
+        let parties = vec![(Party::Endpoint, wake)];
+        let (conductor, mut events) =
+            Conductor::start(Arc::clone(&cluster), id, incarnation, key, parties)?;
+        let (_, events) = events.remove(0);
+        Self::with_conductor(
+            cluster,
+            id,
+            incarnation,
+            Arc::new(conductor),
+            poller,
+            events,
+        )
+    }
+
+    /// Joins the session beside another party of the same process (a gateway's engine),
+    /// which started the conductor.
+    ///
+    /// # Errors
+    /// When the progress thread cannot be started.
+    pub fn with_conductor(
+        cluster: Arc<Cluster>,
+        node: NodeId,
+        incarnation: u64,
+        conductor: Arc<Conductor>,
+        poller: Poller,
+        events: Receiver<LinkEvent>,
+    ) -> Result<Self, OpenError> {
+        let waker = poller.waker();
+        let core = Core::new(Arc::clone(&cluster), node, incarnation);
+        let inner = Arc::new(Inner {
+            cluster,
+            node,
+            conductor,
+            core: Mutex::new(core),
+            changed: Condvar::new(),
+            driver: Mutex::new(Driver::new(poller, events)),
+            waker,
+            started: Instant::now(),
+            inside: AtomicUsize::new(0),
+            activity: AtomicU64::new(0),
+            driver_sleeps: AtomicBool::new(false),
+            background_drives: AtomicBool::new(false),
+            gathering: AtomicBool::new(false),
+            background_parked: AtomicBool::new(false),
+            background_thread: Mutex::new(None),
+            is_over: AtomicBool::new(false),
+        });
+        let progress = background::start(Arc::clone(&inner)).map_err(OpenError::System)?;
+        *inner
+            .background_thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(progress.thread().clone());
+        Ok(Self {
+            handle: Arc::new(Handle {
+                inner,
+                progress: Mutex::new(Some(progress)),
+            }),
+        })
+    }
+
+    /// The node that this is.
+    #[must_use]
+    pub fn node(&self) -> NodeId {
+        self.inner().node
+    }
+
+    /// The cluster that it belongs to.
+    #[must_use]
+    pub fn cluster(&self) -> &Arc<Cluster> {
+        &self.inner().cluster
+    }
+
+    /// A channel of the cluster file, by name.
+    ///
+    /// # Errors
+    /// When the file has no such channel, or this node is on none of its networks.
+    pub fn channel(&self, name: &str) -> Result<Channel, OpenError> {
+        let cluster = &self.inner().cluster;
+        let id = cluster
+            .channel_named(name)
+            .ok_or_else(|| OpenError::UnknownChannel {
+                channel: name.to_owned(),
+            })?;
+        if !cluster.is_in_channel(self.node(), id) {
+            return Err(OpenError::NotInChannel {
+                node: cluster.node_name(self.node()).to_owned(),
+                channel: name.to_owned(),
+            });
+        }
+        self.inner().lock().channels[id.index()].is_open = true;
+        Ok(Channel::new(self.clone(), id))
+    }
+
+    /// Leaves the session once everything that was packed is delivered, or after `within`.
+    ///
+    /// # Errors
+    /// Names what was not delivered in time.
+    pub fn close(self, within: Duration) -> Result<(), CloseError> {
+        let inner = self.inner();
+        {
+            let mut core = inner.lock();
+            for flow in &mut core.out_flows {
+                flow.flow.request_acknowledgement();
+            }
+            let flows = 0..u32::try_from(core.out_flows.len()).unwrap_or(u32::MAX);
+            for index in flows {
+                core.wake_flow(index);
+            }
+        }
+        let deadline = Instant::now().checked_add(within);
+        let drained = inner.wait(deadline, None, |core| core.is_drained().then_some(()));
+        if drained.is_some() {
+            return Ok(());
+        }
+        let core = inner.lock();
+        let mut nodes = Vec::new();
+        for flow in &core.out_flows {
+            if !flow.flow.is_drained()
+                && let Some(node) = core.cluster.node_with_rank(flow.flow.flow().destination)
+            {
+                nodes.push(core.cluster.node_name(node).to_owned());
+            }
+        }
+        nodes.sort();
+        nodes.dedup();
+        Err(CloseError { nodes, within })
+    }
+
+    pub(crate) fn inner(&self) -> &Inner {
+        &self.handle.inner
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.inner.end();
+        let progress = self
+            .progress
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(progress) = progress
+            && progress.join().is_err()
+        {
+            tracing::error!("the progress thread of a session panicked");
+        }
+    }
+}
+
+impl Inner {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many waits have begun.
+    pub(crate) fn activity(&self) -> u64 {
+        self.activity.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// The time, as flows are given it.
+    pub(crate) fn now(&self) -> Time {
+        Time(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+}

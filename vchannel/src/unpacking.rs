@@ -1,0 +1,305 @@
+//! Unpacking a message.
+
+use bytes::BytesMut;
+use madgate_gtm::wire::ReceiveMode;
+
+use crate::channel::Channel;
+use crate::cluster::NodeId;
+use crate::error::UnpackError;
+use crate::session::{Broken, Core, Packed, Straight, Taken, Wanted};
+
+/// A message that is being unpacked: take its blocks in the order, with the sizes and
+/// receive modes, with which they were packed, then end it.
+///
+/// One that is dropped instead is discarded: the rest of it is read and forgotten as it
+/// comes, and the messages after it are not touched.
+#[derive(Debug)]
+#[must_use = "a message that is dropped half-unpacked is discarded"]
+pub struct Unpacking<'a> {
+    channel: &'a Channel,
+    flow: u32,
+    next_block: u32,
+    /// Blocks that are filled when the message ends.
+    kept: Vec<&'a mut [u8]>,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Unpacking,
+    Failed,
+    Ended,
+}
+
+impl<'a> Unpacking<'a> {
+    pub(crate) const fn new(channel: &'a Channel, flow: u32) -> Self {
+        Self {
+            channel,
+            flow,
+            next_block: 0,
+            kept: Vec::new(),
+            state: State::Unpacking,
+        }
+    }
+
+    /// The node that packed the message.
+    #[must_use]
+    pub fn source(&self) -> NodeId {
+        NodeId(self.channel.session().inner().lock().in_flows[self.flow as usize].source)
+    }
+
+    /// Unpacks a block that was packed *express*: it is there when this returns. Its size
+    /// is that of `into`.
+    ///
+    /// # Errors
+    /// [`UnpackError::Mismatch`] when another block was packed here (nothing is unpacked
+    /// then, and the right call can follow); the others end the message.
+    pub fn unpack_express(&mut self, into: &mut [u8]) -> Result<(), UnpackError> {
+        self.fill_kept()?;
+        self.fill(into, ReceiveMode::Express)
+    }
+
+    /// Unpacks a block that was packed *cheaper*: it is there when
+    /// [`end_unpacking`](Self::end_unpacking) returns. Its size is that of `into`.
+    ///
+    /// # Errors
+    /// None now: what is wrong with the block is said when the message ends, or when a
+    /// later block is unpacked that has to be there at once.
+    pub fn unpack_cheaper(&mut self, into: &'a mut [u8]) -> Result<(), UnpackError> {
+        if self.state == State::Failed {
+            return Err(self.failed_before());
+        }
+        self.kept.push(into);
+        Ok(())
+    }
+
+    /// Unpacks a block into memory of its own, at once, whichever its mode; both ends still
+    /// agree about size and mode. The memory is that in which the block arrived, where that
+    /// is possible.
+    ///
+    /// # Errors
+    /// As [`unpack_express`](Self::unpack_express).
+    pub fn unpack_owned(
+        &mut self,
+        length: usize,
+        receive: ReceiveMode,
+    ) -> Result<BytesMut, UnpackError> {
+        self.fill_kept()?;
+        self.wait_for_block()?;
+        let whole = {
+            let mut core = self.channel.session().inner().lock();
+            let whole = core.in_flows[self.flow as usize]
+                .inbox
+                .take_whole(length as u64, receive);
+            if whole.is_some() {
+                core.give_back(self.flow);
+            }
+            whole
+        };
+        if let Some(whole) = whole {
+            self.next_block += 1;
+            self.channel.session().inner().flush_dirty();
+            return Ok(whole);
+        }
+        self.check_next(length, receive)?;
+        let mut block = BytesMut::zeroed(length);
+        self.fill(&mut block, receive)?;
+        Ok(block)
+    }
+
+    /// What the next block is: its size and receive mode, or `None` when the message ends.
+    /// Waits until that is known. Messages describe themselves, so a receiver that does not
+    /// know what was packed can ask.
+    ///
+    /// # Errors
+    /// When the message breaks off.
+    pub fn next_block(&mut self) -> Result<Option<(u64, ReceiveMode)>, UnpackError> {
+        self.fill_kept()?;
+        Ok(match self.wait_for_block()? {
+            Packed::Block { length, receive } => Some((length, receive)),
+            Packed::End => None,
+        })
+    }
+
+    /// Waits until all blocks are there, and ends the message.
+    ///
+    /// # Errors
+    /// [`UnpackError::Mismatch`] when blocks are left, or other blocks were packed; else
+    /// when the message broke off.
+    pub fn end_unpacking(mut self) -> Result<(), UnpackError> {
+        self.fill_kept()?;
+        let packed = self.wait_for_block()?;
+        if packed != Packed::End {
+            return Err(self.mismatch(packed, Packed::End));
+        }
+        let inner = self.channel.session().inner();
+        let mut core = inner.lock();
+        core.in_flows[self.flow as usize].inbox.take_end();
+        core.give_back(self.flow);
+        core.unclaim(self.flow);
+        self.state = State::Ended;
+        inner.wake_waiters(&core);
+        let is_dirty = !core.dirty.is_empty();
+        drop(core);
+        if is_dirty {
+            inner.flush_dirty();
+        }
+        Ok(())
+    }
+
+    // ---- inside -------------------------------------------------------------------------
+
+    /// Fills the blocks that were to be there at the end.
+    fn fill_kept(&mut self) -> Result<(), UnpackError> {
+        for block in std::mem::take(&mut self.kept) {
+            self.fill(block, ReceiveMode::Cheaper)?;
+        }
+        if self.state == State::Failed {
+            Err(self.failed_before())
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Waits until it is known what the next block is.
+    fn wait_for_block(&mut self) -> Result<Packed, UnpackError> {
+        let flow = self.flow;
+        let next = self
+            .channel
+            .session()
+            .inner()
+            .wait(None, None, |core| core.in_flows[flow as usize].inbox.peek());
+        match next {
+            Some(Ok(packed)) => Ok(packed),
+            Some(Err(broken)) => Err(self.broken(broken)),
+            None => unreachable!("waits without a limit"),
+        }
+    }
+
+    fn check_next(&mut self, length: usize, receive: ReceiveMode) -> Result<(), UnpackError> {
+        let wanted = Packed::Block {
+            length: length as u64,
+            receive,
+        };
+        let packed = self.wait_for_block()?;
+        if packed == wanted {
+            Ok(())
+        } else {
+            Err(self.mismatch(packed, wanted))
+        }
+    }
+
+    /// Fills a block from what has arrived and what arrives.
+    fn fill(&mut self, into: &mut [u8], receive: ReceiveMode) -> Result<(), UnpackError> {
+        if self.state == State::Failed {
+            return Err(self.failed_before());
+        }
+        let inner = self.channel.session().inner();
+        let flow = self.flow;
+        let length = into.len() as u64;
+        let mut filled = 0;
+        loop {
+            let taken = {
+                let mut core = inner.lock();
+                // What is there of the block fits in it.
+                let at = usize::try_from(filled).unwrap_or(usize::MAX);
+                let taken = core.in_flows[flow as usize].inbox.take(
+                    length,
+                    receive,
+                    filled,
+                    &mut into[at..],
+                );
+                core.give_back(flow);
+                let is_dirty = !core.dirty.is_empty();
+                drop(core);
+                if is_dirty {
+                    inner.flush_dirty();
+                }
+                taken
+            };
+            match taken {
+                Taken::Block(_) => break,
+                Taken::Some(count) => filled += count as u64,
+                Taken::Nothing => {
+                    let wanted = Wanted {
+                        flow,
+                        filled,
+                        length,
+                        receive,
+                    };
+                    let mut straight = Straight { wanted, into };
+                    inner.wait(None, Some(&mut straight), |core| has_arrived(core, flow));
+                    filled = straight.wanted.filled;
+                }
+                Taken::Mismatch(packed) if filled == 0 => {
+                    return Err(self.mismatch(packed, Packed::Block { length, receive }));
+                }
+                // The inbox never mixes blocks: reassembly refuses such frames.
+                Taken::Mismatch(_) => return Err(self.broken(Broken::Misbehaved)),
+                Taken::Broken(broken) => return Err(self.broken(broken)),
+            }
+            if filled == length && length > 0 {
+                break;
+            }
+        }
+        self.next_block += 1;
+        Ok(())
+    }
+
+    fn mismatch(&self, packed: Packed, unpacked: Packed) -> UnpackError {
+        let source_node = self.channel.name_of(self.source());
+        UnpackError::Mismatch {
+            source_node,
+            block: self.next_block,
+            packed,
+            unpacked,
+        }
+    }
+
+    fn broken(&mut self, broken: Broken) -> UnpackError {
+        self.state = State::Failed;
+        let source_node = self.channel.name_of(self.source());
+        match broken {
+            Broken::Aborted => UnpackError::Aborted { source_node },
+            Broken::SourceRestarted => UnpackError::SourceRestarted { source_node },
+            Broken::SourceLost => {
+                let within = self.channel.session().cluster().link_timeout();
+                UnpackError::SourceLost {
+                    source_node,
+                    within,
+                }
+            }
+            Broken::Misbehaved => UnpackError::Misbehaved { source_node },
+        }
+    }
+
+    fn failed_before(&self) -> UnpackError {
+        UnpackError::Failed {
+            source_node: self.channel.name_of(self.source()),
+        }
+    }
+}
+
+/// Whether something of the flow is in its inbox, or went straight to where it belongs.
+fn has_arrived(core: &mut Core, flow: u32) -> Option<()> {
+    let inbox = &core.in_flows[flow as usize].inbox;
+    (!inbox.is_empty() || inbox.message_ended()).then_some(())
+}
+
+impl Drop for Unpacking<'_> {
+    fn drop(&mut self) {
+        if self.state == State::Ended {
+            return;
+        }
+        let inner = self.channel.session().inner();
+        let mut core = inner.lock();
+        core.in_flows[self.flow as usize].is_discarding = true;
+        core.drain_discarded(self.flow);
+        inner.wake_waiters(&core);
+        let is_dirty = !core.dirty.is_empty();
+        drop(core);
+        if is_dirty {
+            inner.flush_dirty();
+        }
+    }
+}
