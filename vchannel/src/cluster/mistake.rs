@@ -43,6 +43,12 @@ impl Mistake {
     }
 }
 
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.display_in("cluster file").fmt(f)
+    }
+}
+
 struct MistakeIn<'a> {
     mistake: &'a Mistake,
     file: &'a str,

@@ -1,12 +1,14 @@
 //! Routes: which gateways a message crosses, computed from the cluster file.
 //!
 //! A route has the fewest hops, then the least declared cost, then the gateways and networks
-//! that come first in the file; it is the same in both directions. Only networks and gateways
-//! are searched, so that the number of nodes costs nothing.
+//! that come first in the file; it is the same in both directions, and the same for all nodes
+//! that are on the same networks. Only networks and gateways are searched, so that the number
+//! of nodes costs nothing.
 //!
 //! Start reading in [`Routes`].
 
 mod graph;
+mod places;
 mod route;
 #[cfg(test)]
 mod tests;
@@ -17,6 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::cluster::{ChannelId, Cluster, NodeId};
 use graph::{Distances, Graph};
 
+pub use places::{Pairs, Place, count_pairs, places};
 pub use route::{Hop, NoRoute, Route};
 
 /// How many distances (one per network and set of destination networks) are remembered.
@@ -73,10 +76,14 @@ impl Routes {
             let node = self.cluster.node_name(from).to_owned();
             return Err(NoRoute::ToItself { node });
         }
-        // Both directions are computed from the lower rank, and so are the same.
-        let (low, high) = (from.min(to), from.max(to));
-        let sources = self.graph.places(&self.cluster, low);
-        let targets = self.graph.places(&self.cluster, high);
+        let (near, far) = (self.places(from), self.places(to));
+        // Both directions are computed from the same end, and so are the same; which end
+        // does not depend on ranks, so that nodes of the same networks have the same routes.
+        let (low, sources, high, targets) = if near <= far {
+            (from, near, to, far)
+        } else {
+            (to, far, from, near)
+        };
         let distances = self.distances(targets);
         let hops = self.graph.walk(&sources, &distances, high);
         let hops = hops.ok_or_else(|| NoRoute::Unreachable {
@@ -110,6 +117,10 @@ impl Routes {
             .iter()
             .map(|hop| self.cluster.network(hop.network).largest_fragment_bytes());
         carried.fold(self.cluster.channel(self.channel).mtu, u32::min)
+    }
+
+    fn places(&self, node: NodeId) -> Vec<u16> {
+        self.graph.places(&self.cluster, node)
     }
 
     fn distances(&self, targets: Vec<u16>) -> Arc<Distances> {

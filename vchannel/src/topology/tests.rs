@@ -218,4 +218,29 @@ proptest! {
             }
         }
     }
+    #[test]
+    fn pairs_are_counted_and_places_share_routes((costs, nodes) in clusters()) {
+        let cluster = parse(&describe(&costs, &nodes));
+        let routes = Routes::new(Arc::clone(&cluster), ChannelId(0));
+        let places = places(&cluster, ChannelId(0));
+        let mut expected = Pairs::default();
+        for from in cluster.nodes() {
+            for to in cluster.nodes().filter(|to| *to > from) {
+                expected.all += 1;
+                expected.crossing += u64::from(!routes.route(from, to).unwrap().is_direct());
+            }
+        }
+        prop_assert_eq!(count_pairs(&places), expected);
+        for one in &places {
+            for other in places.iter().filter(|other| other.networks != one.networks) {
+                let first = routes.route(one.nodes[0], other.nodes[0]).unwrap();
+                for (from, to) in one.nodes.iter().zip(&other.nodes) {
+                    let route = routes.route(*from, *to).unwrap();
+                    let networks = |route: &Route| -> Vec<_> { route.hops.iter().map(|hop| hop.network).collect() };
+                    prop_assert_eq!(networks(&route), networks(&first));
+                    prop_assert!(route.gateways().eq(first.gateways()));
+                }
+            }
+        }
+    }
 }
