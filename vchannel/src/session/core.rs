@@ -106,6 +106,8 @@ pub(crate) struct Core {
     pub(crate) dirty: Vec<u32>,
     /// Links to ask the conductor for.
     pub(crate) to_dial: Vec<LinkRequest>,
+    /// Links that the conductor need not dial any more.
+    pub(crate) to_cancel: Vec<LinkRequest>,
     /// Lanes that sleepers are to be woken for when they take more: link, is bulk.
     pub(crate) blocked: Vec<u32>,
 
@@ -150,6 +152,7 @@ impl Core {
             dialed: HashMap::new(),
             dirty: Vec::new(),
             to_dial: Vec::new(),
+            to_cancel: Vec::new(),
             blocked: Vec::new(),
             timed: VecDeque::new(),
             sweep_at: None,
@@ -252,8 +255,33 @@ impl Core {
         }
         let index = self.add_link(Link::new(request, true, now));
         self.dialed.insert(request, index);
-        self.to_dial.push(request);
+        self.dial(index);
         index
+    }
+
+    /// Asks for a link that is down, unless it is being dialled.
+    fn dial(&mut self, index: u32) {
+        if let Some(link) = &mut self.links[index as usize]
+            && link.is_dialed
+            && !link.is_dialing
+            && link.output.is_none()
+        {
+            link.is_dialing = true;
+            self.to_dial.push(link.request);
+        }
+    }
+
+    /// Stops dialling a link that no flow needs any more.
+    fn stop_dialing_if_unused(&mut self, index: u32) {
+        let Some(link) = &mut self.links[index as usize] else {
+            return;
+        };
+        let is_used = link.flows.iter().any(|&flow| !self.out_flows[flow as usize].flow.is_drained());
+        if link.is_dialing && !is_used {
+            link.is_dialing = false;
+            self.to_dial.retain(|asked| *asked != link.request);
+            self.to_cancel.push(link.request);
+        }
     }
 
     pub(crate) fn add_link(&mut self, link: Link) -> u32 {
@@ -277,6 +305,7 @@ impl Core {
                 link.waiting.push_back(index);
             }
         }
+        self.dial(link_index);
         self.mark_dirty(link_index);
         if self.sweep_at.is_none() {
             self.sweep_at = Some(Time(0));
@@ -821,6 +850,7 @@ impl Core {
             return;
         };
         link.last_error = None;
+        link.is_dialing = false;
         link.last_heard = now;
         let flows = link.flows.clone();
         for flow in flows {
@@ -838,15 +868,18 @@ impl Core {
         link.control.clear();
         link.is_gathering = false;
         if link.is_dialed {
-            let request = link.request;
-            let flows = link.flows.clone();
             link.waiting.clear();
-            for index in flows {
+            let mut flows_need_it = false;
+            for &index in &link.flows {
                 let flow = &mut self.out_flows[index as usize];
                 flow.is_waiting = false;
                 flow.flow.handle_link_lost(now);
+                flows_need_it |= !flow.flow.is_drained();
             }
-            self.to_dial.push(request);
+            link.is_dialing = false;
+            if flows_need_it {
+                self.dial(index);
+            }
         } else {
             for flow in &mut self.in_flows {
                 if flow.link == Some(index) {
@@ -947,6 +980,8 @@ impl Core {
         if let Some((failure, messages)) = flow.flow.take_failure(now) {
             flow.failure_told = messages.is_empty();
             flow.failure = Some((failure, messages));
+            let link = flow.link;
+            self.stop_dialing_if_unused(link);
         }
     }
 

@@ -15,7 +15,7 @@ use super::Inner;
 use super::core::Core;
 use super::input::{BATCH_BYTES, Input, InputError, Straight};
 use super::links::{Link, LinkOutput};
-use crate::conductor::{EstablishedLink, LinkEvent};
+use crate::conductor::{EstablishedLink, LinkEvent, Party};
 
 /// Passes over slots in shared memory between two looks at descriptors, while spinning.
 const SLOT_PASSES: u32 = 32;
@@ -314,12 +314,25 @@ impl Inner {
                 }
             }
         }
-        let to_dial = std::mem::take(&mut self.lock().to_dial);
-        for request in to_dial {
-            self.conductor
-                .dial(crate::conductor::Party::Endpoint, request);
-        }
+        self.dial_wanted();
         busy
+    }
+
+    /// Tells the conductor which links are needed, and which no longer.
+    pub(crate) fn dial_wanted(&self) {
+        let (wanted, unwanted) = {
+            let mut core = self.lock();
+            if core.to_dial.is_empty() && core.to_cancel.is_empty() {
+                return;
+            }
+            (std::mem::take(&mut core.to_dial), std::mem::take(&mut core.to_cancel))
+        };
+        for request in unwanted {
+            self.conductor.cancel(Party::Endpoint, request);
+        }
+        for request in wanted {
+            self.conductor.dial(Party::Endpoint, request);
+        }
     }
 
     fn links_of(&self, peer: crate::cluster::NodeId, incarnation: u64) -> Vec<u32> {

@@ -36,6 +36,7 @@ impl Inner {
         loop {
             // Whoever holds the sending side looks at this mark after letting go of it.
             let Some(output) = self.output_to_flush(index) else {
+                self.dial_wanted();
                 return;
             };
             let Some(mut lanes) = output.try_lock() else {

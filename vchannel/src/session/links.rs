@@ -24,6 +24,8 @@ pub(crate) struct Link {
     pub(crate) id: u64,
     pub(crate) peer_incarnation: u64,
     pub(crate) is_dialed: bool,
+    /// Dialled: whether the conductor is at it.
+    pub(crate) is_dialing: bool,
     pub(crate) output: Option<Arc<LinkOutput>>,
     /// Dialled: flows with something to send, in the order of their turns.
     pub(crate) waiting: VecDeque<u32>,
@@ -59,6 +61,7 @@ impl Link {
             id: 0,
             peer_incarnation: 0,
             is_dialed,
+            is_dialing: false,
             output: None,
             waiting: VecDeque::new(),
             flows: Vec::new(),
