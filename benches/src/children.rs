@@ -23,6 +23,7 @@ use clap::{Args, Subcommand};
 
 use crate::contestant::{Measure, Point, Report, Stage, Timing};
 use crate::ends::{MessageEnd, run_ping, run_pong, run_sink, run_source};
+use crate::madgate::MadgateArguments;
 use crate::plain::{PlainEnd, Socket};
 use crate::process::{PATIENCE, Process, become_program, die_with_parent};
 use crate::waiting::Wait;
@@ -39,6 +40,12 @@ pub enum ChildCommand {
     /// Receives over a bare socket.
     #[command(hide = true)]
     PlainSink(PlainArguments),
+    /// Sends over a virtual channel.
+    #[command(hide = true)]
+    MadgateSource(MadgateArguments),
+    /// Receives over a virtual channel.
+    #[command(hide = true)]
+    MadgateSink(MadgateArguments),
     /// Becomes another program that is killed with its parent.
     #[command(hide = true)]
     Exec {
@@ -83,6 +90,8 @@ impl ChildCommand {
                     arguments.end.sink(plain(socket, arguments.wait)?)
                 }
             },
+            Self::MadgateSource(arguments) => arguments.source(),
+            Self::MadgateSink(arguments) => arguments.sink(),
             Self::Exec { program } => Err(become_program(&program)),
         }
     }
@@ -162,6 +171,11 @@ impl EndArguments {
             }
             Measure::PingPong => run_pong(&mut end, self.message_bytes),
         }
+    }
+
+    /// Bytes of a message.
+    pub fn message_bytes(&self) -> usize {
+        self.message_bytes
     }
 
     fn warm_up(&self) -> Duration {

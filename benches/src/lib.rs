@@ -25,6 +25,7 @@ pub mod children;
 pub mod contestant;
 pub mod ends;
 pub mod machine;
+pub mod madgate;
 pub mod pattern;
 pub mod plain;
 pub mod process;

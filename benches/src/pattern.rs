@@ -8,6 +8,8 @@
 use std::error::Error;
 use std::fmt;
 
+use bytes::Bytes;
+
 /// Length of the repeated pattern: prime, and half of a first-level cache at most.
 pub const PERIOD: usize = 16_381;
 
@@ -75,6 +77,29 @@ impl Pattern {
         self.covered.1 = start;
         front.copy_from_slice(&sequence.to_le_bytes());
         message
+    }
+}
+
+/// The sending side of an end that gives its messages away: the same messages, without the
+/// sequence number, as parts of memory that is shared and never changed.
+#[derive(Debug)]
+pub struct SharedPattern(Bytes);
+
+impl SharedPattern {
+    /// A pattern for messages of up to `largest` bytes.
+    pub fn new(largest: usize) -> Self {
+        Self(repeated(PERIOD + largest.max(SEQUENCE_BYTES)).into())
+    }
+
+    /// What follows the sequence number in message `sequence` of `length` bytes.
+    ///
+    /// # Panics
+    ///
+    /// If `length` is less than [`SEQUENCE_BYTES`] or more than `new` was told.
+    #[inline]
+    pub fn rest_of(&self, sequence: u64, length: usize) -> Bytes {
+        let start = entry(sequence);
+        self.0.slice(start + SEQUENCE_BYTES..start + length)
     }
 }
 

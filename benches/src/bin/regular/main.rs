@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod direct;
+mod madgate;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -24,6 +25,7 @@ use madgate_benches::{Contestant, Machine, Point, rounds};
 use serde::Serialize;
 
 use direct::{DirectTcp, DirectUnix};
+use madgate::Regular;
 
 /// What is measured: bandwidth, rate of small messages, latency.
 const POINTS: [Point; 4] = [
@@ -43,7 +45,7 @@ struct Arguments {
     #[command(flatten)]
     rounds: RoundArguments,
     /// The paths to measure.
-    #[arg(long, value_enum, value_delimiter = ',', default_values = ["tcp", "unix"])]
+    #[arg(long, value_enum, value_delimiter = ',', default_values = ["tcp", "madgate-tcp", "unix", "madgate-shm"])]
     paths: Vec<Path>,
     /// How the ends wait.
     #[arg(long, value_enum, default_value = "adaptive")]
@@ -56,6 +58,8 @@ struct Arguments {
 enum Path {
     Tcp,
     Unix,
+    MadgateTcp,
+    MadgateShm,
 }
 
 /// One measurement; what does not apply is null.
@@ -93,6 +97,8 @@ fn bench(arguments: &Arguments) -> io::Result<()> {
             match path {
                 Path::Tcp => Box::new(DirectTcp(arguments.wait)),
                 Path::Unix => Box::new(DirectUnix(arguments.wait)),
+                Path::MadgateTcp => Box::new(Regular::tcp(arguments.wait)),
+                Path::MadgateShm => Box::new(Regular::shm(arguments.wait)),
             }
         })
         .collect();
