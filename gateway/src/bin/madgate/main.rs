@@ -1,8 +1,81 @@
-//! The `madgate` command.
+//! The `madgate` command: one file per subcommand, and what they share.
+//!
+//! - about the cluster file: [`keygen`], [`check`], [`routes`];
+//! - services and their clients: [`serve`], [`cp`], [`bench`];
+//! - what a node answers: [`service`]; how files are copied: [`files`].
 
 #![forbid(unsafe_code)]
 
+mod bench;
+mod check;
+mod cp;
+mod failure;
 mod files;
+mod keygen;
+mod limits;
+mod logging;
+mod node;
+mod output;
+mod routes;
+mod serve;
 mod service;
+mod signals;
+mod units;
 
-fn main() {}
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use failure::Failure;
+
+/// Forwards messages between the networks of clusters, and copies files through them.
+#[derive(Debug, Parser)]
+#[command(name = "madgate", version, arg_required_else_help = true)]
+struct Command {
+    /// What is logged to stderr, such as "info"; otherwise MADGATE_LOG says so.
+    #[arg(long, global = true, value_name = "FILTER")]
+    log: Option<String>,
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    Keygen(keygen::Arguments),
+    Check(check::Arguments),
+    Routes(routes::Arguments),
+    Serve(serve::Arguments),
+    Cp(cp::Arguments),
+    Bench(bench::Arguments),
+}
+
+impl Action {
+    /// What is logged unless somebody says otherwise.
+    fn usual_log(&self) -> &'static str {
+        match self {
+            Self::Serve(_) => "info",
+            _ => "warn",
+        }
+    }
+
+    fn run(&self) -> Result<ExitCode, Failure> {
+        match self {
+            Self::Keygen(arguments) => keygen::run(arguments).map(|()| ExitCode::SUCCESS),
+            Self::Check(arguments) => check::run(arguments).map(|()| ExitCode::SUCCESS),
+            Self::Routes(arguments) => routes::run(arguments).map(|()| ExitCode::SUCCESS),
+            Self::Serve(arguments) => serve::run(arguments),
+            Self::Cp(arguments) => cp::run(arguments),
+            Self::Bench(arguments) => bench::run(arguments),
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let command = Command::parse();
+    let result = logging::start(command.log.as_deref(), command.action.usual_log())
+        .and_then(|()| command.action.run());
+    result.unwrap_or_else(|failure| {
+        eprintln!("madgate: {failure}");
+        ExitCode::FAILURE
+    })
+}

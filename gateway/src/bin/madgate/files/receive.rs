@@ -142,18 +142,17 @@ impl Reception {
         self.ended
     }
 
-    /// The charge of all messages dealt with.
-    pub(crate) fn taken(&self) -> u64 {
-        self.taken
-    }
-
     /// Deals with one message, and says when the window has moved far enough to tell.
     pub(crate) fn handle(
         &mut self,
         request: Request,
         replies: &mut Vec<Reply>,
     ) -> Result<(), OutOfPlace> {
-        let cost = charge(request.body_bytes());
+        let cost = if request == Request::Ask {
+            0
+        } else {
+            charge(request.body_bytes())
+        };
         self.dispatch(request, replies)?;
         if self.complete.len() >= BATCH_ENTRIES {
             self.settle(replies);

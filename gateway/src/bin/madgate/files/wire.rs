@@ -11,8 +11,8 @@
 //! ```
 //!
 //! Every message of the sender is charged; it may have [`WINDOW_BYTES`] of charge beyond what
-//! the receiver has `Taken`, so that the receiver keeps no more than that of one copy and
-//! never has to stop reading. The number in the head is the entry that a message is about.
+//! the receiver has `Taken`, which bounds the replies that the receiver can owe it: neither
+//! end ever waits for the other while the other waits for it. The number in the head is the entry that a message is about.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use thiserror::Error;
@@ -23,16 +23,22 @@ use crate::service::envelope::{Head, MAX_BODY_BYTES};
 pub(crate) const CHUNK_BYTES: usize = MAX_BODY_BYTES;
 
 /// What a sender may have on the way and waiting at the receiver, charges included.
-pub(crate) const WINDOW_BYTES: u64 = 16 << 20;
+pub(crate) const WINDOW_BYTES: u64 = 8 << 20;
 
 /// What a message costs beyond its body.
-pub(crate) const MESSAGE_CHARGE_BYTES: u64 = 256;
+pub(crate) const MESSAGE_CHARGE_BYTES: u64 = 1 << 10;
+
+const _: () = assert!(MAX_REPLIES as u64 == 2 * WINDOW_BYTES / MESSAGE_CHARGE_BYTES);
+
+/// Most replies that a receiver can owe a sender that keeps to the window: one for each
+/// message, and those that move the window.
+pub(crate) const MAX_REPLIES: usize = 2 * (8 << 20 >> 10);
 
 /// The longest path, relative to where the copy goes; `PATH_MAX` of Linux.
 pub(crate) const MAX_PATH_BYTES: usize = 4096;
 
 /// The longest reason in words; longer ones are cut.
-const MAX_REASON_BYTES: usize = 4096;
+const MAX_REASON_BYTES: usize = 512;
 
 /// Length of a SHA-256 digest.
 pub(crate) const DIGEST_BYTES: usize = 32;
@@ -126,7 +132,7 @@ pub(crate) enum WireError {
     Malformed(u8),
 }
 
-/// What a message with such a body costs of the window.
+/// What a message with such a body costs of the window; asking costs nothing.
 pub(crate) fn charge(body_bytes: usize) -> u64 {
     count(body_bytes) + MESSAGE_CHARGE_BYTES
 }
@@ -146,6 +152,19 @@ impl Request {
     /// Whether a kind is one of the sender's.
     pub(crate) fn is_kind(kind: u8) -> bool {
         (request_kind::BEGIN..=request_kind::ASK).contains(&kind)
+    }
+
+    /// Whether a kind is the first message of a copy.
+    pub(crate) fn begins(kind: u8) -> bool {
+        kind == request_kind::BEGIN
+    }
+
+    /// Whether a sender waits after a message of this kind.
+    pub(crate) fn wants_answer(kind: u8) -> bool {
+        matches!(
+            kind,
+            request_kind::ASK | request_kind::FINISH | request_kind::END
+        )
     }
 
     /// How long its body is.

@@ -1,0 +1,163 @@
+//! The copies that a node receives over one channel: one per sending node, each with a thread
+//! of its own, which reads the bodies of its messages itself. So a sender that stops in the
+//! middle of a message, or a slow disk, holds up its own copy and nobody else.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{self, Scope};
+
+use bytes::Bytes;
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use madgate_vchannel::{Channel, NodeId, Unpacking};
+
+use super::envelope::Head;
+use super::receiver::Receiver as CopyReceiver;
+use super::talk;
+use crate::files::root::Root;
+use crate::files::wire::{Reply, Request};
+
+/// Most copies that a node receives at the same time, over all channels.
+pub(crate) const MAX_COPIES: usize = 32;
+
+/// What the copies of all channels share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// The folder that is served; without one, every copy is refused.
+    root: Option<Arc<Root>>,
+    running: AtomicUsize,
+}
+
+impl Shared {
+    pub(crate) fn new(root: Option<Arc<Root>>) -> Arc<Self> {
+        let running = AtomicUsize::new(0);
+        Arc::new(Self { root, running })
+    }
+}
+
+/// A place among the copies that run, given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    shared: Arc<Shared>,
+    ended: Arc<AtomicBool>,
+}
+
+impl Place {
+    fn take(shared: &Arc<Shared>) -> Option<Self> {
+        let taken = shared.running.fetch_add(1, Ordering::Relaxed);
+        // Counted back at once where there is no room, when this is dropped.
+        let place = Self {
+            shared: Arc::clone(shared),
+            ended: Arc::default(),
+        };
+        (taken < MAX_COPIES).then_some(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Release);
+        self.shared.running.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A message of a copy, of which only the head is read.
+pub(crate) type Unread<'a> = (Head, Unpacking<'a>);
+
+/// One copy, as the thread that reads the channel has it. Dropped, the copy ends.
+#[derive(Debug)]
+struct Copying<'a> {
+    tag: u64,
+    /// Unbounded, but at most one message is in it: the next one of the same node begins when
+    /// this one has been unpacked.
+    queue: Sender<Unread<'a>>,
+    ended: Arc<AtomicBool>,
+}
+
+/// The copies of one channel. Their threads live in `scope`.
+#[derive(Debug)]
+pub(crate) struct Copies<'scope, 'env> {
+    scope: &'scope Scope<'scope, 'env>,
+    channel: &'env Channel,
+    shared: Arc<Shared>,
+    copies: HashMap<NodeId, Copying<'env>>,
+}
+
+impl<'scope, 'env> Copies<'scope, 'env> {
+    pub(crate) fn new(
+        scope: &'scope Scope<'scope, 'env>,
+        channel: &'env Channel,
+        shared: Arc<Shared>,
+    ) -> Self {
+        Self {
+            scope,
+            channel,
+            shared,
+            copies: HashMap::new(),
+        }
+    }
+
+    /// Deals with a message of a sender.
+    pub(crate) fn message(&mut self, head: Head, unpacking: Unpacking<'env>) {
+        let source = unpacking.source();
+        if Request::begins(head.kind) {
+            return self.begin(source, head, unpacking);
+        }
+        let copy = self.copies.get(&source).filter(|copy| copy.tag == head.tag);
+        match copy {
+            Some(copy) if !copy.ended.load(Ordering::Acquire) => {
+                // Fails when the thread has given up just now, of which it tells the sender.
+                let _ = copy.queue.send((head, unpacking));
+            }
+            // Chunks that were on their way are not worth an answer each.
+            _ if Request::wants_answer(head.kind) => {
+                self.refuse(source, head.tag, "the copy is not known here any more");
+            }
+            _ => {}
+        }
+    }
+
+    fn begin(&mut self, source: NodeId, head: Head, unpacking: Unpacking<'env>) {
+        // A process copies once: another copy of the same node is from another process, and
+        // the one before it is gone.
+        self.copies.remove(&source);
+        self.copies
+            .retain(|_, copy| !copy.ended.load(Ordering::Acquire));
+        let Some(root) = self.shared.root.clone() else {
+            return self.refuse(source, head.tag, "this node serves no folder");
+        };
+        let Some(place) = Place::take(&self.shared) else {
+            return self.refuse(
+                source,
+                head.tag,
+                "it receives as many copies as it may already",
+            );
+        };
+        let ended = Arc::clone(&place.ended);
+        let (queue, messages): (_, Receiver<Unread<'env>>) = unbounded();
+        let receiver = CopyReceiver::new(self.channel, source, head.tag, messages, place);
+        let started = thread::Builder::new()
+            .name("madgate-copy".into())
+            .spawn_scoped(self.scope, move || receiver.run(root));
+        match started {
+            Ok(_) => {
+                // Its own receiver has just been made, and is waiting.
+                let _ = queue.send((head, unpacking));
+                let tag = head.tag;
+                self.copies.insert(source, Copying { tag, queue, ended });
+            }
+            Err(error) => {
+                self.refuse(source, head.tag, &format!("cannot start a thread: {error}"));
+            }
+        }
+    }
+
+    /// Answers without waiting: a sender that gets no answer asks again.
+    fn refuse(&self, source: NodeId, tag: u64, reason: &str) {
+        let reason = reason.to_owned();
+        let message: (Head, Bytes) = Reply::Refused { reason }.encode(tag);
+        if let Err(error) = talk::try_send(self.channel, source, message) {
+            tracing::debug!(%error, "an answer is dropped");
+        }
+    }
+}

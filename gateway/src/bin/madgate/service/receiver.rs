@@ -1,0 +1,160 @@
+//! The thread of one copy: messages of one sender to files.
+//!
+//! It never waits for the sender to take its replies while the sender waits for it: replies
+//! that cannot leave now are kept, and bounded by the sender's window.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver as Queue, RecvTimeoutError, TryRecvError};
+use madgate_vchannel::{Channel, NodeId, TrySendError};
+
+use super::copies::{Place, Unread};
+use super::talk;
+use crate::files::receive::Reception;
+use crate::files::root::Root;
+use crate::files::wire::{MAX_REPLIES, Reply, Request};
+
+/// How long a sender may say nothing before its copy is given up. A sender that waits asks
+/// every few seconds, so this one is stopped or gone.
+pub(crate) const IDLE_LIMIT: Duration = Duration::from_secs(180);
+
+/// How soon replies are tried again that could not leave.
+const RETRY: Duration = Duration::from_millis(5);
+
+/// The receiving end of one copy.
+#[derive(Debug)]
+pub(crate) struct Receiver<'a> {
+    channel: &'a Channel,
+    source: NodeId,
+    tag: u64,
+    messages: Queue<Unread<'a>>,
+    replies: VecDeque<Reply>,
+    _place: Place,
+}
+
+/// Why a copy ends before its end.
+enum Early {
+    /// The sender's process is gone, or this one ends: nobody listens.
+    Broken(String),
+    /// The sender is told why.
+    Refused(String),
+}
+
+impl<'a> Receiver<'a> {
+    pub(crate) fn new(
+        channel: &'a Channel,
+        source: NodeId,
+        tag: u64,
+        messages: Queue<Unread<'a>>,
+        place: Place,
+    ) -> Self {
+        Self {
+            channel,
+            source,
+            tag,
+            messages,
+            replies: VecDeque::new(),
+            _place: place,
+        }
+    }
+
+    /// Receives until the copy has ended.
+    pub(crate) fn run(mut self, root: Arc<Root>) {
+        let source = self.channel.session().cluster().node_name(self.source);
+        match self.receive(root) {
+            Ok(()) => tracing::info!(source, "a copy is complete"),
+            Err(Early::Broken(reason)) => tracing::warn!(source, reason, "a copy has broken off"),
+            Err(Early::Refused(reason)) => {
+                tracing::warn!(source, reason, "a copy is refused");
+                self.replies.push_back(Reply::Refused { reason });
+                // Who does not hear it asks, and is told.
+                let _ = self.flush();
+            }
+        }
+    }
+
+    fn receive(&mut self, root: Arc<Root>) -> Result<(), Early> {
+        let mut reception = match self.next(|_| ())? {
+            Request::Begin { many, path } => Reception::begin(root, many, &path)
+                .map_err(|error| Early::Refused(error.to_string()))?,
+            _ => return Err(Early::Refused("it does not begin".into())),
+        };
+        self.replies.push_back(Reply::Opened);
+        let mut replies = Vec::new();
+        while !reception.has_ended() {
+            let mut settled = Vec::new();
+            let request = self.next(|receiver| {
+                reception.settle(&mut settled);
+                receiver.replies.extend(settled.drain(..));
+            })?;
+            reception
+                .handle(request, &mut replies)
+                .map_err(|error| Early::Refused(error.to_string()))?;
+            self.replies.extend(replies.drain(..));
+            if self.replies.len() > MAX_REPLIES {
+                return Err(Early::Broken("the sender does not take its replies".into()));
+            }
+        }
+        // The sender has nothing more to say, and listens.
+        for reply in self.replies.drain(..) {
+            talk::send(self.channel, self.source, reply.encode(self.tag))
+                .map_err(|error| Early::Broken(error.to_string()))?;
+        }
+        Ok(())
+    }
+
+    /// The next message; calls `idle` before it waits for one.
+    fn next(&mut self, idle: impl FnOnce(&mut Self)) -> Result<Request, Early> {
+        self.flush()?;
+        let (head, unpacking) = match self.messages.try_recv() {
+            Ok(unread) => unread,
+            Err(TryRecvError::Disconnected) => return Err(ending()),
+            Err(TryRecvError::Empty) => {
+                idle(self);
+                self.wait()?
+            }
+        };
+        let body =
+            talk::body(unpacking, &head).map_err(|error| Early::Broken(error.to_string()))?;
+        Request::decode(&head, body).map_err(|error| Early::Refused(error.to_string()))
+    }
+
+    fn wait(&mut self) -> Result<Unread<'a>, Early> {
+        let deadline = Instant::now() + IDLE_LIMIT;
+        loop {
+            self.flush()?;
+            let patience = if self.replies.is_empty() {
+                IDLE_LIMIT
+            } else {
+                RETRY
+            };
+            match self.messages.recv_timeout(patience) {
+                Ok(unread) => return Ok(unread),
+                Err(RecvTimeoutError::Disconnected) => return Err(ending()),
+                Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    let seconds = IDLE_LIMIT.as_secs();
+                    return Err(Early::Refused(format!("nothing was heard for {seconds} s")));
+                }
+            }
+        }
+    }
+
+    /// Sends replies, as many as can leave now.
+    fn flush(&mut self) -> Result<(), Early> {
+        while let Some(reply) = self.replies.front() {
+            match talk::try_send(self.channel, self.source, reply.encode(self.tag)) {
+                Ok(()) => drop(self.replies.pop_front()),
+                Err(TrySendError::NotNow) => break,
+                Err(error) => return Err(Early::Broken(error.to_string())),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn ending() -> Early {
+    Early::Broken("another one has begun, or this node ends".into())
+}

@@ -1,0 +1,83 @@
+//! Service messages over a channel.
+
+use bytes::Bytes;
+use madgate_vchannel::{
+    Channel, NodeId, PackError, ReceiveMode, TrySendError, UnpackError, Unpacking,
+};
+use thiserror::Error;
+
+use super::envelope::{HEAD_BYTES, Head, HeadError};
+
+/// Sends a service message; waits while the flow's retention budget is used up.
+pub(crate) fn send(
+    channel: &Channel,
+    to: NodeId,
+    (head, body): (Head, Bytes),
+) -> Result<(), PackError> {
+    let head = head.to_bytes();
+    let mut packing = channel.begin_packing(to)?;
+    packing.pack_safer(&head, ReceiveMode::Express)?;
+    if !body.is_empty() {
+        packing.pack_owned(body, ReceiveMode::Cheaper)?;
+    }
+    packing.end_packing()
+}
+
+/// Sends a service message if that can be done at once.
+pub(crate) fn try_send(
+    channel: &Channel,
+    to: NodeId,
+    (head, body): (Head, Bytes),
+) -> Result<(), TrySendError> {
+    let head = Bytes::copy_from_slice(&head.to_bytes());
+    let blocks = [(head, ReceiveMode::Express), (body, ReceiveMode::Cheaper)];
+    let present = if blocks[1].0.is_empty() { 1 } else { 2 };
+    channel.try_send(to, &blocks[..present]).map(drop)
+}
+
+/// A message, as far as its first block tells.
+#[derive(Debug)]
+pub(crate) enum Incoming {
+    /// A service message, of which the body is still to be unpacked.
+    Service(Head),
+    /// A payload of so many bytes, which is still to be unpacked.
+    Payload(usize),
+}
+
+/// Why a message is of no use.
+#[derive(Debug, Error)]
+pub(crate) enum TalkError {
+    /// It has not arrived whole, or is not packed as it should be.
+    #[error(transparent)]
+    Unpack(#[from] UnpackError),
+    /// Its head is none.
+    #[error(transparent)]
+    Head(#[from] HeadError),
+    /// It has no block at all.
+    #[error("a message without blocks")]
+    Empty,
+}
+
+/// Reads as much of a message as tells what it is.
+pub(crate) fn read(unpacking: &mut Unpacking<'_>) -> Result<Incoming, TalkError> {
+    let (length, mode) = unpacking.next_block()?.ok_or(TalkError::Empty)?;
+    let length = usize::try_from(length).unwrap_or(usize::MAX);
+    if mode != ReceiveMode::Express || length != HEAD_BYTES {
+        return Ok(Incoming::Payload(length));
+    }
+    let mut head = [0; HEAD_BYTES];
+    unpacking.unpack_express(&mut head)?;
+    Ok(Incoming::Service(Head::parse(&head)?))
+}
+
+/// Reads the rest of a service message.
+pub(crate) fn body(mut unpacking: Unpacking<'_>, head: &Head) -> Result<Bytes, TalkError> {
+    let body = match head.body_bytes {
+        0 => Bytes::new(),
+        length => unpacking
+            .unpack_owned(length, ReceiveMode::Cheaper)?
+            .freeze(),
+    };
+    unpacking.end_unpacking()?;
+    Ok(body)
+}
