@@ -71,10 +71,11 @@ impl Buffer {
     /// One unit: `head`, then `body`, which is not a lent slot.
     ///
     /// # Panics
-    /// When the head is longer than [`HEAD_BYTES`].
+    /// When the head is longer than [`HEAD_BYTES`], or the body is a lent slot.
     #[must_use]
     pub fn unit(head: &[u8], body: Body) -> Self {
         let mut buffer = Self::of(body);
+        assert!(!buffer.is_lent(), "a lent slot holds its own head");
         buffer.head[..head.len()].copy_from_slice(head);
         buffer.head_length = head.len();
         buffer
@@ -96,6 +97,8 @@ impl Buffer {
     /// so that the buffer can wait. Returns how many bytes were copied.
     pub fn detach(&mut self) -> usize {
         let copy = match &self.body {
+            // Nobody else refers to it: it is in memory of its own already.
+            Body::Shared(bytes) if bytes.is_unique() => return 0,
             Body::Shared(bytes) => Bytes::copy_from_slice(bytes),
             Body::Received { slot, range } => {
                 let mut copy = vec![0; range.len()];
@@ -111,6 +114,10 @@ impl Buffer {
 
     pub(crate) fn head(&self) -> &[u8] {
         &self.head[..self.head_length]
+    }
+
+    pub(crate) const fn is_lent(&self) -> bool {
+        matches!(self.body, Body::Lent { .. })
     }
 
     pub(crate) fn body_len(&self) -> usize {
