@@ -1,0 +1,228 @@
+//! What is being dialled, and when the next attempt is due. No I/O and no clock.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use madgate_tm::{Lane, LaneClass};
+
+use super::limits::{ATTEMPTS_AT_ONCE, BACKOFF_FIRST, BACKOFF_LONGEST};
+use super::link::{LinkEvent, LinkRequest, Party};
+use super::twins::Twins;
+use crate::handshake::random_u64;
+
+/// What is dialled, and for whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct DialKey {
+    pub(super) party: Party,
+    pub(super) request: LinkRequest,
+}
+
+/// One attempt to dial: its link's number tells it from others for the same key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Attempt {
+    pub(super) key: DialKey,
+    pub(super) link: u64,
+}
+
+/// Everything that parties want dialled, or did until it was up.
+#[derive(Debug, Default)]
+pub(super) struct Dials {
+    dials: HashMap<DialKey, Dial>,
+    under_way: usize,
+}
+
+#[derive(Debug)]
+struct Dial {
+    state: State,
+    attempts: u32,
+    backoff: Duration,
+    last_error: Option<String>,
+}
+
+#[derive(Debug)]
+enum State {
+    Resting {
+        until: Instant,
+    },
+    UnderWay {
+        link: u64,
+        until: Instant,
+        lanes: Twins,
+        incarnation: Option<u64>,
+    },
+    /// Kept for the pause after a link that closes as soon as it is up.
+    Up {
+        since: Instant,
+    },
+}
+
+/// What a lane that is there makes of its attempt.
+#[derive(Debug)]
+pub(super) enum Progressed {
+    /// Its twin is missing.
+    Half,
+    /// The link: urgent lane, bulk lane.
+    Whole(Lane, Lane),
+    /// The attempt is over already; the lane is dropped.
+    Stale,
+    /// The other lane reached another incarnation of the peer.
+    Torn,
+}
+
+impl Dials {
+    /// A party wants a link.
+    pub(super) fn dial(&mut self, key: DialKey, now: Instant) {
+        let dial = self.dials.entry(key).or_insert(Dial {
+            state: State::Resting { until: now },
+            attempts: 0,
+            backoff: BACKOFF_FIRST,
+            last_error: None,
+        });
+        if let State::Up { since } = dial.state {
+            let was_stable = now.duration_since(since) >= BACKOFF_LONGEST;
+            let until = if was_stable {
+                dial.backoff = BACKOFF_FIRST;
+                now
+            } else {
+                now + dial.pause()
+            };
+            dial.state = State::Resting { until };
+            dial.attempts = 0;
+            dial.last_error = None;
+        }
+    }
+
+    /// A party no longer wants it. Returns the attempt that is under way.
+    pub(super) fn cancel(&mut self, key: DialKey) -> Option<Attempt> {
+        match self.dials.remove(&key)?.state {
+            State::UnderWay { link, .. } => {
+                self.under_way -= 1;
+                Some(Attempt { key, link })
+            }
+            _ => None,
+        }
+    }
+
+    /// Begins the next attempt that is due.
+    pub(super) fn poll_due(&mut self, now: Instant, patience: Duration) -> Option<Attempt> {
+        if self.under_way >= ATTEMPTS_AT_ONCE {
+            return None;
+        }
+        let is_due = |dial: &Dial| matches!(dial.state, State::Resting { until } if until <= now);
+        let (key, dial) = self.dials.iter_mut().find(|(_, dial)| is_due(dial))?;
+        let link = random_u64();
+        dial.attempts = dial.attempts.saturating_add(1);
+        dial.state = State::UnderWay {
+            link,
+            until: now + patience,
+            lanes: Twins::default(),
+            incarnation: None,
+        };
+        self.under_way += 1;
+        Some(Attempt { key: *key, link })
+    }
+
+    /// Whether an attempt has neither failed nor succeeded nor been cancelled.
+    pub(super) fn is_under_way(&self, attempt: Attempt) -> bool {
+        let state = self.dials.get(&attempt.key).map(|dial| &dial.state);
+        matches!(state, Some(State::UnderWay { link, .. }) if *link == attempt.link)
+    }
+
+    /// An attempt that has taken too long.
+    pub(super) fn expired(&self, now: Instant) -> Option<Attempt> {
+        self.dials.iter().find_map(|(key, dial)| match dial.state {
+            State::UnderWay { link, until, .. } if until <= now => {
+                Some(Attempt { key: *key, link })
+            }
+            _ => None,
+        })
+    }
+
+    /// A lane of an attempt is there.
+    pub(super) fn lane_ready(
+        &mut self,
+        attempt: Attempt,
+        class: LaneClass,
+        peer_incarnation: u64,
+        lane: Lane,
+        now: Instant,
+    ) -> Progressed {
+        let Some(dial) = self.dials.get_mut(&attempt.key) else {
+            return Progressed::Stale;
+        };
+        let State::UnderWay {
+            link,
+            lanes,
+            incarnation,
+            ..
+        } = &mut dial.state
+        else {
+            return Progressed::Stale;
+        };
+        if *link != attempt.link {
+            return Progressed::Stale;
+        }
+        if *incarnation.get_or_insert(peer_incarnation) != peer_incarnation {
+            return Progressed::Torn;
+        }
+        match lanes.add(class, lane) {
+            Some((urgent, bulk)) => {
+                dial.state = State::Up { since: now };
+                self.under_way -= 1;
+                Progressed::Whole(urgent, bulk)
+            }
+            None => Progressed::Half,
+        }
+    }
+
+    /// An attempt failed, or the link that came of it cannot be used. Returns what its party
+    /// is told, if it has not been told the same last time.
+    pub(super) fn fail(
+        &mut self,
+        attempt: Attempt,
+        error: &str,
+        now: Instant,
+    ) -> Option<LinkEvent> {
+        let dial = self.dials.get_mut(&attempt.key)?;
+        match dial.state {
+            State::UnderWay { link, .. } if link == attempt.link => self.under_way -= 1,
+            State::Up { .. } => {}
+            _ => return None,
+        }
+        let until = now + dial.pause();
+        dial.state = State::Resting { until };
+        if dial.last_error.as_deref() == Some(error) {
+            return None;
+        }
+        dial.last_error = Some(error.to_owned());
+        Some(LinkEvent::DialFailed {
+            request: attempt.key.request,
+            error: error.to_owned(),
+            attempts: dial.attempts,
+        })
+    }
+
+    /// When an attempt is due, or has taken too long.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        let has_room = self.under_way < ATTEMPTS_AT_ONCE;
+        self.dials
+            .values()
+            .filter_map(|dial| match dial.state {
+                State::Resting { until } if has_room => Some(until),
+                State::UnderWay { until, .. } => Some(until),
+                _ => None,
+            })
+            .min()
+    }
+}
+
+impl Dial {
+    /// How long to rest now: half the backoff to all of it, by chance. The next one is longer.
+    fn pause(&mut self) -> Duration {
+        let backoff = self.backoff;
+        self.backoff = (2 * backoff).min(BACKOFF_LONGEST);
+        let half = backoff / 2;
+        let half_us = u64::try_from(half.as_micros()).unwrap_or(u64::MAX).max(1);
+        half + Duration::from_micros(random_u64() % half_us)
+    }
+}
