@@ -2,32 +2,35 @@
 
 use madgate_tm::{LaneSender, Piece};
 
-use crate::buffer::Body;
-use crate::outbox::{Borrowed, Flushed, Outbox, OutboxError};
+use crate::outbox::{Borrowed, Outbox, OutboxError};
 
 /// Pieces that one send refers to at most, whatever the lane would take: they stand on the
 /// stack.
 const PIECES_PER_SEND: usize = 64;
 
 impl<T> Outbox<T> {
+    /// Returns whether the lane takes no more now.
     pub(crate) fn flush_dynamic(
         &mut self,
         lane: &mut dyn LaneSender,
         gather_limit: usize,
         left: &mut impl FnMut(T),
-    ) -> Result<Flushed, OutboxError> {
-        let mut flushed = Flushed::default();
-        while !self.queue.is_empty() {
+    ) -> Result<bool, OutboxError> {
+        loop {
+            // Buffers that are empty leave without a call.
+            self.pop_sent(left);
+            if self.queue.is_empty() {
+                return Ok(false);
+            }
             let (offered, sent) = self.send_front(lane, gather_limit)?;
             self.counters.sends += 1;
-            flushed.bytes += sent;
-            self.pop_sent(sent, left);
+            self.progress += sent;
+            self.note_left(sent);
             if sent < offered {
-                flushed.blocked = true;
-                break;
+                self.pop_sent(left);
+                return Ok(true);
             }
         }
-        Ok(flushed)
     }
 
     /// Offers the front of the queue in one send: how many bytes, and how many were taken.
@@ -36,18 +39,17 @@ impl<T> Outbox<T> {
         lane: &mut dyn LaneSender,
         gather_limit: usize,
     ) -> Result<(usize, usize), OutboxError> {
-        let most = if self.is_eager() {
-            2
-        } else {
-            gather_limit.min(PIECES_PER_SEND)
-        };
+        let most = gather_limit.clamp(1, PIECES_PER_SEND);
         let mut pieces = [Piece::default(); PIECES_PER_SEND];
         let mut count = 0;
         let mut offered = 0;
         let mut skip = self.progress;
-        'queue: for (buffer, _) in &self.queue {
-            if let Body::Lent { .. } = buffer.body {
-                return Err(OutboxError::ForeignSlot);
+        'queue: for (place, (buffer, _)) in self.queue.iter().enumerate() {
+            if buffer.is_lent() {
+                if place == 0 {
+                    return Err(OutboxError::ForeignSlot);
+                }
+                break;
             }
             for mut piece in buffer.pieces() {
                 let skipped = skip.min(piece.len());
@@ -71,10 +73,10 @@ impl<T> Outbox<T> {
     }
 
     /// Takes buffers off the front that have left entirely.
-    fn pop_sent(&mut self, sent: usize, left: &mut impl FnMut(T)) {
-        self.progress += sent;
+    fn pop_sent(&mut self, left: &mut impl FnMut(T)) {
         while let Some((first, _)) = self.queue.front()
             && first.len() <= self.progress
+            && !first.is_lent()
         {
             self.progress -= first.len();
             if let Some((_, tag)) = self.queue.pop_front() {
@@ -86,13 +88,25 @@ impl<T> Outbox<T> {
     pub(crate) fn send_borrowed_dynamic(
         &mut self,
         lane: &mut dyn LaneSender,
+        gather_limit: usize,
         unit: &[Piece<'_>],
         tag: T,
     ) -> Result<Borrowed<T>, OutboxError> {
         let unit_bytes: usize = unit.iter().map(Piece::len).sum();
-        let sent = lane.try_send(unit)?;
-        self.counters.sends += 1;
-        self.counters.bytes += sent as u64;
+        let mut sent = 0;
+        for pieces in unit.chunks(gather_limit.max(1)) {
+            let offered: usize = pieces.iter().map(Piece::len).sum();
+            if offered == 0 {
+                continue;
+            }
+            let taken = lane.try_send(pieces)?;
+            self.counters.sends += 1;
+            self.counters.bytes += taken as u64;
+            sent += taken;
+            if taken < offered {
+                break;
+            }
+        }
         if sent == unit_bytes {
             return Ok(Borrowed::Left(tag));
         }

@@ -28,13 +28,13 @@ pub struct Flushed {
 /// What an outbox has done; the counters only grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
-    /// Calls that handed bytes to the lane: sends, or commits.
+    /// Calls that offered bytes to the lane: sends, or commits.
     pub sends: u64,
     /// Bytes handed over.
     pub bytes: u64,
-    /// Bodies copied into slots.
+    /// Copies made: of units into slots, and of the rests of borrowed units.
     pub copies: u64,
-    /// Bytes of them.
+    /// Bytes of them, heads included.
     pub copied_bytes: u64,
 }
 
@@ -46,7 +46,7 @@ pub enum OutboxError {
     #[error(transparent)]
     Lane(#[from] LaneError),
     /// A unit is larger than a slot: the sender was told another fragment size than the
-    /// network carries.
+    /// network carries. The units before it have left, nothing of this one has.
     #[error("a unit of {unit_bytes} bytes does not fit in a slot of {slot_bytes}")]
     TooLarge {
         /// Bytes of the unit.
@@ -55,13 +55,14 @@ pub enum OutboxError {
         slot_bytes: usize,
     },
     /// A slot of another lane was given to be sent on this one, or one to a dynamic lane.
+    /// The buffers before it have left.
     #[error("a lent slot was given to a lane that did not lend it")]
     ForeignSlot,
 }
 
 /// The queue in front of one lane: buffers go in, each with a tag of the caller's, and leave
 /// in the way that the lane likes, in order. (Slots of the lane itself that were filled
-/// before may pass those that wait for a slot.)
+/// before pass those that wait for a slot: they need none, and give the peer one to return.)
 ///
 /// Its owner bounds it: it takes from a flow only when [`queued_bytes`](Self::queued_bytes)
 /// is low.
@@ -78,6 +79,8 @@ pub struct Outbox<T> {
     pub(crate) filling: Option<(LentSlot, usize)>,
     /// Static: tags of the buffers that are in the slot being filled.
     pub(crate) in_slot: Vec<T>,
+    /// Static: buffers of the queue that are slots of the lane.
+    pub(crate) lent: usize,
     queued_bytes: usize,
     pub(crate) counters: Counters,
 }
@@ -96,6 +99,7 @@ impl<T> Outbox<T> {
             progress: 0,
             filling: None,
             in_slot: Vec::new(),
+            lent: 0,
             queued_bytes: 0,
             counters: Counters {
                 sends: 0,
@@ -109,6 +113,7 @@ impl<T> Outbox<T> {
     /// Queues a buffer; `tag` comes back when it has left.
     pub fn push(&mut self, buffer: Buffer, tag: T) {
         self.queued_bytes += buffer.len();
+        self.lent += usize::from(buffer.is_lent());
         self.queue.push_back((buffer, tag));
     }
 
@@ -122,13 +127,15 @@ impl<T> Outbox<T> {
         lane: &mut dyn LaneSender,
         mut left: impl FnMut(T),
     ) -> Result<Flushed, OutboxError> {
-        let flushed = match self.shape {
+        let before = self.queued_bytes;
+        let blocked = match self.shape {
             Shape::Dynamic { gather_limit } => self.flush_dynamic(lane, gather_limit, &mut left),
             Shape::Static { .. } => self.flush_static(lane, &mut left),
         }?;
-        self.queued_bytes -= flushed.bytes;
-        self.counters.bytes += flushed.bytes as u64;
-        Ok(flushed)
+        Ok(Flushed {
+            bytes: before - self.queued_bytes,
+            blocked,
+        })
     }
 
     /// Sends one unit from memory that is only lent for this call, if the queue is empty
@@ -149,7 +156,10 @@ impl<T> Outbox<T> {
             return Ok(Borrowed::NotNow(tag));
         }
         match self.shape {
-            Shape::Dynamic { .. } => self.send_borrowed_dynamic(lane, unit, tag),
+            _ if unit.iter().all(Piece::is_empty) => Ok(Borrowed::Left(tag)),
+            Shape::Dynamic { gather_limit } => {
+                self.send_borrowed_dynamic(lane, gather_limit, unit, tag)
+            }
             Shape::Static { .. } => self.send_borrowed_static(lane, unit, tag),
         }
     }
@@ -184,9 +194,21 @@ impl<T> Outbox<T> {
         self.policy == Policy::Eager
     }
 
-    /// Length of the unit that `bytes` start with.
+    /// Length of the unit that `bytes`, of which there are some, start with. Whatever the
+    /// caller's function says, it lies within them, and it is never none.
     pub(crate) fn unit_at(&self, bytes: &[u8]) -> usize {
-        (self.unit_length)(bytes)
+        (self.unit_length)(bytes).clamp(1, bytes.len())
+    }
+
+    /// The lane has taken bytes that waited.
+    pub(crate) fn note_left(&mut self, bytes: usize) {
+        self.note_lost(bytes);
+        self.counters.bytes += bytes as u64;
+    }
+
+    /// Bytes wait no more.
+    pub(crate) fn note_lost(&mut self, bytes: usize) {
+        self.queued_bytes -= bytes;
     }
 
     pub(crate) fn queue_rest(&mut self, rest: Vec<u8>, tag: T) {

@@ -1,0 +1,157 @@
+//! Lanes that take as much as a script says, and remember what they took.
+
+use std::collections::HashSet;
+use std::os::fd::BorrowedFd;
+
+use madgate_tm::{Interest, LaneError, LaneSender, LentSlot, Piece, Shape};
+
+/// A dynamic lane. Each send takes as many bytes as the next entry of `grants` says; 0 is
+/// *not now*.
+#[derive(Debug)]
+pub(super) struct DynamicLane {
+    gather_limit: usize,
+    grants: Vec<usize>,
+    next: usize,
+    /// Takes all that it is offered, whatever the script says.
+    pub(super) is_generous: bool,
+    pub(super) calls: u64,
+    pub(super) taken: Vec<u8>,
+}
+
+impl DynamicLane {
+    pub(super) fn new(gather_limit: usize, grants: Vec<usize>) -> Self {
+        Self {
+            gather_limit,
+            is_generous: grants.is_empty(),
+            grants,
+            next: 0,
+            calls: 0,
+            taken: Vec::new(),
+        }
+    }
+}
+
+impl LaneSender for DynamicLane {
+    fn shape(&self) -> Shape {
+        Shape::Dynamic {
+            gather_limit: self.gather_limit,
+        }
+    }
+
+    fn try_send(&mut self, pieces: &[Piece<'_>]) -> Result<usize, LaneError> {
+        let offered: usize = pieces.iter().map(Piece::len).sum();
+        assert!(pieces.len() <= self.gather_limit, "{} pieces", pieces.len());
+        assert!(offered > 0, "a call for nothing");
+        self.calls += 1;
+        let mut grant = offered;
+        if !self.is_generous {
+            grant = grant.min(self.grants[self.next % self.grants.len()]);
+            self.next += 1;
+        }
+        let end = self.taken.len() + grant;
+        for piece in pieces {
+            let start = self.taken.len();
+            let piece = piece.truncated(end - start);
+            self.taken.resize(start + piece.len(), 0);
+            piece.copy_to(&mut self.taken[start..]);
+        }
+        Ok(grant)
+    }
+
+    fn try_lend(&mut self) -> Result<Option<LentSlot>, LaneError> {
+        Err(LaneError::WrongShape("lent slots"))
+    }
+
+    fn commit(&mut self, _: LentSlot, _: usize) -> Result<(), LaneError> {
+        Err(LaneError::WrongShape("lent slots"))
+    }
+
+    fn arm(&mut self) -> Result<bool, LaneError> {
+        Ok(true)
+    }
+
+    fn descriptor(&self) -> (BorrowedFd<'_>, Interest) {
+        unreachable!("nobody sleeps in these tests")
+    }
+
+    fn acknowledge_wake(&mut self) {}
+}
+
+/// A static lane. Each entry of `lends` says whether the next call lends a slot.
+#[derive(Debug)]
+pub(super) struct StaticLane {
+    slot_bytes: usize,
+    lends: Vec<bool>,
+    next: usize,
+    /// Where its slots are that are lent.
+    lent: HashSet<usize>,
+    /// Lends always, whatever the script says.
+    pub(super) is_generous: bool,
+    pub(super) commits: Vec<Vec<u8>>,
+}
+
+impl StaticLane {
+    pub(super) fn new(slot_bytes: usize, lends: Vec<bool>) -> Self {
+        Self {
+            slot_bytes,
+            is_generous: lends.is_empty(),
+            lends,
+            next: 0,
+            lent: HashSet::new(),
+            commits: Vec::new(),
+        }
+    }
+
+    /// As when somebody fills a slot before it is queued.
+    pub(super) fn lend(&mut self) -> LentSlot {
+        let mut slot = LentSlot::detached(self.slot_bytes);
+        // What an earlier use left.
+        slot.bytes_mut().fill(0xEE);
+        self.lent.insert(slot.bytes_mut().as_ptr().addr());
+        slot
+    }
+
+    pub(super) fn taken_bytes(&self) -> usize {
+        self.commits.iter().map(Vec::len).sum()
+    }
+}
+
+impl LaneSender for StaticLane {
+    fn shape(&self) -> Shape {
+        Shape::Static {
+            slot_bytes: self.slot_bytes,
+            slots: 8,
+        }
+    }
+
+    fn try_send(&mut self, _: &[Piece<'_>]) -> Result<usize, LaneError> {
+        Err(LaneError::WrongShape("a stream"))
+    }
+
+    fn try_lend(&mut self) -> Result<Option<LentSlot>, LaneError> {
+        let mut lends = true;
+        if !self.is_generous {
+            lends = self.lends[self.next % self.lends.len()];
+            self.next += 1;
+        }
+        Ok(lends.then(|| self.lend()))
+    }
+
+    fn commit(&mut self, mut slot: LentSlot, length: usize) -> Result<(), LaneError> {
+        if !self.lent.remove(&slot.bytes_mut().as_ptr().addr()) {
+            return Err(LaneError::Misuse("committed a slot of another lane"));
+        }
+        self.commits.push(slot.bytes_mut()[..length].to_vec());
+        Ok(())
+    }
+
+    fn arm(&mut self) -> Result<bool, LaneError> {
+        Ok(true)
+    }
+
+    fn descriptor(&self) -> (BorrowedFd<'_>, Interest) {
+        unreachable!("nobody sleeps in these tests")
+    }
+
+    fn acknowledge_wake(&mut self) {}
+}

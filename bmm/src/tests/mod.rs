@@ -1,0 +1,235 @@
+mod doubles;
+mod model;
+mod units;
+
+use bytes::Bytes;
+use madgate_tm::{LaneSender, LentSlot, Piece};
+
+use self::doubles::{DynamicLane, StaticLane};
+use self::units::{headed, read_units, received, unit, unit_length};
+use crate::{Body, Borrowed, Buffer, Counters, Flushed, HEAD_BYTES, Outbox, OutboxError, Policy};
+
+fn outbox(lane: &dyn LaneSender, policy: Policy) -> Outbox<u32> {
+    Outbox::new(lane.shape(), policy, unit_length)
+}
+
+fn shared(number: u32, length: usize) -> Buffer {
+    Buffer::shared(unit(number, length).into())
+}
+
+/// Flushes once: what it did, and the tags that came back.
+fn flush(
+    outbox: &mut Outbox<u32>,
+    lane: &mut dyn LaneSender,
+) -> (Result<Flushed, OutboxError>, Vec<u32>) {
+    let mut left = Vec::new();
+    let flushed = outbox.flush(lane, |tag| left.push(tag));
+    (flushed, left)
+}
+
+#[test]
+fn gathering_sends_as_much_in_one_call_as_the_lane_gathers() {
+    for (policy, calls) in [(Policy::Gathering, 10), (Policy::Eager, 100)] {
+        let mut lane = DynamicLane::new(10, vec![]);
+        let mut outbox = outbox(&lane, policy);
+        for number in 0..100 {
+            outbox.push(shared(number, 48), number);
+        }
+        let (flushed, left) = flush(&mut outbox, &mut lane);
+        assert!(!flushed.unwrap().blocked);
+        assert_eq!(left, (0..100).collect::<Vec<_>>());
+        assert_eq!(lane.calls, calls, "{policy:?}");
+    }
+}
+
+#[test]
+fn gathering_fills_slots_and_eager_takes_one_for_each_buffer() {
+    for (policy, slots) in [(Policy::Gathering, 10), (Policy::Eager, 50)] {
+        let mut lane = StaticLane::new(1000, vec![]);
+        let mut outbox = outbox(&lane, policy);
+        for number in (0..100).step_by(2) {
+            let mut two = unit(number, 100);
+            two.extend(unit(number + 1, 100));
+            outbox.push(Buffer::shared(two.into()), number);
+        }
+        let (flushed, _) = flush(&mut outbox, &mut lane);
+        assert!(!flushed.unwrap().blocked);
+        assert_eq!(lane.commits.len(), slots, "{policy:?}");
+    }
+}
+
+#[test]
+fn a_head_goes_with_its_body_even_where_one_piece_is_the_limit() {
+    for policy in [Policy::Gathering, Policy::Eager] {
+        let mut lane = DynamicLane::new(1, vec![]);
+        let mut outbox = outbox(&lane, policy);
+        outbox.push(headed(&unit(0, 500), 48), 0);
+        outbox.push(received(&unit(1, 500), 48), 1);
+        let (flushed, left) = flush(&mut outbox, &mut lane);
+        assert_eq!(flushed.unwrap().bytes, 1000);
+        assert_eq!(left, [0, 1]);
+        let third = unit(2, 500);
+        let pieces = [
+            Piece::new(&third[..48]),
+            Piece::default(),
+            Piece::new(&third[48..]),
+        ];
+        let sent = outbox.send_borrowed(&mut lane, &pieces, 2).unwrap();
+        assert_eq!(sent, Borrowed::Left(2));
+        assert_eq!(read_units(&lane.taken), [0, 1, 2]);
+    }
+}
+
+#[test]
+fn what_is_empty_leaves_in_order_without_a_call() {
+    let mut dynamic = DynamicLane::new(8, vec![]);
+    let mut slots = StaticLane::new(100, vec![]);
+    let lanes: [&mut dyn LaneSender; 2] = [&mut dynamic, &mut slots];
+    for lane in lanes {
+        for policy in [Policy::Gathering, Policy::Eager] {
+            let mut outbox = outbox(lane, policy);
+            outbox.push(Buffer::shared(Bytes::new()), 0);
+            outbox.push(Buffer::with_head(&[], Bytes::new()), 1);
+            let (flushed, left) = flush(&mut outbox, lane);
+            assert_eq!(flushed.unwrap(), Flushed::default());
+            assert_eq!(left, [0, 1]);
+            let sent = outbox.send_borrowed(lane, &[Piece::default()], 2).unwrap();
+            assert_eq!(sent, Borrowed::Left(2));
+            assert_eq!(outbox.counters(), &Counters::default());
+        }
+    }
+    assert_eq!((dynamic.calls, slots.commits.len()), (0, 0));
+}
+
+#[test]
+fn a_filled_slot_passes_what_waits_for_a_slot() {
+    let mut lane = StaticLane::new(100, vec![false]);
+    let mut outbox = outbox(&lane, Policy::Gathering);
+    outbox.push(shared(0, 80), 0);
+    for number in 1..3 {
+        let mut slot = lane.lend();
+        slot.bytes_mut()[..50].copy_from_slice(&unit(number, 50));
+        outbox.push(Buffer::of(Body::Lent { slot, length: 50 }), number);
+        outbox.push(shared(number + 10, 80), number + 10);
+    }
+    let (flushed, left) = flush(&mut outbox, &mut lane);
+    let passed = Flushed {
+        bytes: 100,
+        blocked: true,
+    };
+    assert_eq!(flushed.unwrap(), passed);
+    assert_eq!(left, [1, 2]);
+    lane.is_generous = true;
+    assert_eq!(flush(&mut outbox, &mut lane).1, [0, 11, 12]);
+    assert_eq!(outbox.counters().copies, 3, "lent slots are not copied");
+}
+
+#[test]
+fn a_unit_larger_than_a_slot_is_an_error_and_nothing_of_it_leaves() {
+    let mut lane = StaticLane::new(100, vec![]);
+    let mut outbox = outbox(&lane, Policy::Gathering);
+    outbox.push(shared(0, 60), 0);
+    let mut units = unit(1, 30);
+    units.extend(unit(2, 101));
+    outbox.push(Buffer::shared(units.into()), 1);
+    let (flushed, left) = flush(&mut outbox, &mut lane);
+    let Err(OutboxError::TooLarge {
+        unit_bytes: 101,
+        slot_bytes: 100,
+    }) = flushed
+    else {
+        panic!("{flushed:?}");
+    };
+    assert_eq!(left, [0]);
+    assert_eq!(read_units(&lane.commits.concat()), [0, 1]);
+    assert_eq!(outbox.queued_bytes(), 101);
+
+    let mut outbox = self::outbox(&lane, Policy::Gathering);
+    let unit = unit(3, 101);
+    let sent = outbox.send_borrowed(&mut lane, &[Piece::new(&unit)], 3);
+    assert!(
+        matches!(sent, Err(OutboxError::TooLarge { .. })),
+        "{sent:?}"
+    );
+    assert_eq!(lane.commits.len(), 1);
+}
+
+#[test]
+fn a_slot_that_the_lane_did_not_lend_is_an_error() {
+    let mut dynamic = DynamicLane::new(8, vec![]);
+    let mut slots = StaticLane::new(100, vec![]);
+    let lanes: [&mut dyn LaneSender; 2] = [&mut dynamic, &mut slots];
+    for lane in lanes {
+        let mut outbox = outbox(lane, Policy::Gathering);
+        outbox.push(shared(0, 60), 0);
+        let slot = LentSlot::detached(100);
+        outbox.push(Buffer::of(Body::Lent { slot, length: 10 }), 1);
+        let (flushed, left) = flush(&mut outbox, lane);
+        assert!(
+            matches!(flushed, Err(OutboxError::ForeignSlot)),
+            "{flushed:?}"
+        );
+        assert_eq!(left, [0], "what was before it has left whole");
+        assert_eq!(outbox.counters().bytes, 60);
+    }
+    assert_eq!(read_units(&dynamic.taken), [0]);
+    assert_eq!(read_units(&slots.commits.concat()), [0]);
+}
+
+#[test]
+fn a_slot_said_to_hold_more_than_it_does_is_an_error() {
+    let mut lane = StaticLane::new(100, vec![]);
+    let mut outbox = outbox(&lane, Policy::Gathering);
+    let slot = lane.lend();
+    outbox.push(Buffer::of(Body::Lent { slot, length: 101 }), 0);
+    let (flushed, left) = flush(&mut outbox, &mut lane);
+    assert!(
+        matches!(flushed, Err(OutboxError::TooLarge { .. })),
+        "{flushed:?}"
+    );
+    assert!(left.is_empty() && lane.commits.is_empty());
+}
+
+/// The function lies: nothing that an earlier use left in a slot may leave with a unit.
+#[test]
+fn a_unit_never_reaches_beyond_its_buffer() {
+    for lie in [|_: &[u8]| 0, |_: &[u8]| usize::MAX] as [fn(&[u8]) -> usize; 2] {
+        let mut lane = StaticLane::new(100, vec![]);
+        let mut outbox = Outbox::new(lane.shape(), Policy::Gathering, lie);
+        outbox.push(shared(0, 60), 0);
+        flush(&mut outbox, &mut lane).0.unwrap();
+        assert_eq!(lane.commits, [unit(0, 60)]);
+        assert_eq!(outbox.queued_bytes(), 0);
+    }
+}
+
+#[test]
+fn detaching_copies_what_others_wait_for() {
+    let unit = unit(0, 500);
+    let mut buffer = received(&unit, 48);
+    assert_eq!(buffer.detach(), 452);
+    assert!(matches!(buffer.body, Body::Shared(_)));
+    assert_eq!(buffer.len(), 500);
+    let mut lane = StaticLane::new(500, vec![]);
+    let slot = lane.lend();
+    let mut lent = Buffer::of(Body::Lent { slot, length: 9 });
+    assert_eq!(lent.detach(), 0);
+    assert!(lent.is_lent());
+    let mut outbox = outbox(&lane, Policy::Gathering);
+    outbox.push(buffer, 0);
+    flush(&mut outbox, &mut lane).0.unwrap();
+    assert_eq!(lane.commits, [unit]);
+}
+
+#[test]
+#[should_panic(expected = "range end index 65")]
+fn a_head_that_is_too_long_panics() {
+    drop(Buffer::with_head(&[0; HEAD_BYTES + 1], Bytes::new()));
+}
+
+#[test]
+#[should_panic(expected = "its own head")]
+fn a_lent_slot_with_a_head_panics() {
+    let slot = LentSlot::detached(9);
+    drop(Buffer::unit(&[0], Body::Lent { slot, length: 9 }));
+}
