@@ -1,0 +1,170 @@
+//! `madgate check`: what a cluster file describes, and everything that is wrong with it.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use clap::Args;
+use madgate_gtm::Budget;
+use madgate_vchannel::cluster::{
+    ChannelId, Cluster, ClusterError, Mistake, NodeId, compact_names, format_duration, format_size,
+};
+use madgate_vchannel::handshake::SessionKey;
+use madgate_vchannel::topology::{count_pairs, places};
+
+use crate::failure::Failure;
+use crate::output::print;
+
+/// Say what a cluster file describes, and everything that is wrong with it
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// The cluster file
+    cluster: PathBuf,
+}
+
+/// Networks, gateways and channels are listed one by one up to this many of each.
+const LISTED: usize = 40;
+/// Names are listed in this many ranges at most.
+const LISTED_RANGES: usize = 12;
+/// Characters of the digest that are shown: enough to see that two files differ.
+const DIGEST_SHOWN: usize = 16;
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let file = arguments.cluster.display().to_string();
+    let cluster = match Cluster::read(&arguments.cluster) {
+        Ok(cluster) => cluster,
+        Err(error) => return Err(refuse(&file, &error)),
+    };
+    print(&describe(&cluster))?;
+    warn(&file, cluster.warnings());
+    // Last, so that a file can be looked at where the key is not.
+    match SessionKey::load(cluster.key_file()) {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            eprintln!("{file}: {error}");
+            Err(Failure::new(format!("{file}: 1 mistake")))
+        }
+    }
+}
+
+fn refuse(file: &str, error: &ClusterError) -> Failure {
+    eprintln!("{error}");
+    warn(file, &error.warnings);
+    let count = error.mistakes.len() + error.unlisted;
+    let plural = if count == 1 { "" } else { "s" };
+    Failure::new(format!("{file}: {count} mistake{plural}"))
+}
+
+fn warn(file: &str, warnings: &[Mistake]) {
+    for warning in warnings {
+        eprintln!("warning: {}", warning.display_in(file));
+    }
+}
+
+fn describe(cluster: &Cluster) -> String {
+    let mut out = String::new();
+    // Writing to a `String` cannot fail.
+    let _ = describe_into(cluster, &mut out);
+    out
+}
+
+fn describe_into(cluster: &Cluster, out: &mut String) -> std::fmt::Result {
+    let digest: String = cluster
+        .digest()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    writeln!(
+        out,
+        "session {}: {} nodes, {} networks, {} channels",
+        cluster.session_name(),
+        cluster.node_count(),
+        cluster.networks().len(),
+        cluster.channels().len()
+    )?;
+    writeln!(out, "  digest        {}", &digest[..DIGEST_SHOWN])?;
+    writeln!(out, "  key file      {}", cluster.key_file().display())?;
+    writeln!(
+        out,
+        "  link timeout  {}",
+        format_duration(cluster.link_timeout())
+    )?;
+
+    for network in cluster.network_ids().take(LISTED) {
+        let described = cluster.network(network);
+        writeln!(out, "network {}: {}", described.name, described.protocol)?;
+        writeln!(
+            out,
+            "  nodes         {}",
+            names(cluster, cluster.nodes_on(network))
+        )?;
+        if let Some(directory) = &described.directory {
+            writeln!(out, "  directory     {}", directory.display())?;
+        }
+        let fragment = u64::from(described.largest_fragment_bytes());
+        writeln!(out, "  fragments     up to {}", format_size(fragment))?;
+        if described.cost != 1 {
+            writeln!(out, "  cost          {}", described.cost)?;
+        }
+    }
+    more(out, cluster.networks().len(), "networks")?;
+
+    for node in cluster.gateways().take(LISTED) {
+        let networks = cluster
+            .networks_of(node)
+            .map(|on| cluster.network(on).name.as_str());
+        writeln!(
+            out,
+            "gateway {}: {}",
+            cluster.node_name(node),
+            compact_names(networks, LISTED_RANGES)
+        )?;
+        let memory = cluster.engine_memory_bytes(node);
+        writeln!(
+            out,
+            "  memory        {}: admits {} flows at once",
+            format_size(memory),
+            Budget::new(memory).flow_limit()
+        )?;
+    }
+    more(out, cluster.gateways().count(), "gateways")?;
+
+    for channel in cluster.channel_ids().take(LISTED) {
+        describe_channel(cluster, channel, out)?;
+    }
+    more(out, cluster.channels().len(), "channels")
+}
+
+fn describe_channel(cluster: &Cluster, id: ChannelId, out: &mut String) -> std::fmt::Result {
+    let channel = cluster.channel(id);
+    let networks = channel
+        .networks
+        .iter()
+        .map(|on| cluster.network(*on).name.as_str());
+    let networks = compact_names(networks, LISTED_RANGES);
+    let places = places(cluster, id);
+    let nodes: usize = places.iter().map(|place| place.nodes.len()).sum();
+    let pairs = count_pairs(&places);
+    writeln!(out, "channel {}: {networks}", channel.name)?;
+    writeln!(out, "  nodes         {nodes}")?;
+    writeln!(
+        out,
+        "  pairs         {}, of which {} cross gateways",
+        pairs.all, pairs.crossing
+    )?;
+    writeln!(
+        out,
+        "  mtu           {}",
+        format_size(u64::from(channel.mtu))
+    )
+}
+
+fn names(cluster: &Cluster, nodes: impl Iterator<Item = NodeId>) -> String {
+    compact_names(nodes.map(|node| cluster.node_name(node)), LISTED_RANGES)
+}
+
+fn more(out: &mut String, count: usize, what: &str) -> std::fmt::Result {
+    if count > LISTED {
+        writeln!(out, "… and {} more {what}", count - LISTED)?;
+    }
+    Ok(())
+}
