@@ -147,6 +147,11 @@ impl Report {
         self.line_starts.partition_point(|start| *start <= offset)
     }
 
+    /// How many mistakes there are, listed or not.
+    pub(crate) fn mistakes(&self) -> usize {
+        self.mistakes.len() + self.unlisted
+    }
+
     pub(crate) fn has_mistakes(&self) -> bool {
         !self.mistakes.is_empty()
     }

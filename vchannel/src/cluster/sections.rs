@@ -43,10 +43,12 @@ pub(super) fn parse(text: &str, file: &str, base: &Path) -> Result<Cluster, Clus
     let mut top = Fields::open(document.into_inner(), span, "the file", &KEYS, &mut report);
 
     let session = read_session(&mut top, base, &mut report);
+    let mistakes_before = report.mistakes();
     let (networks, network_spans) = read_networks(&mut top, base, &mut report);
     let tables = top.take_tables("node", &mut report);
     let nodes = node_section::read_nodes(tables, &networks, &mut report);
     let channels = read_channels(&mut top, &networks, &mut report);
+    let is_whole = report.mistakes() == mistakes_before;
     let gateway_settings = read_gateway(&mut top, &mut report);
     let endpoint_settings = read_endpoint(&mut top, &mut report);
     if networks.is_empty() {
@@ -72,7 +74,10 @@ pub(super) fn parse(text: &str, file: &str, base: &Path) -> Result<Cluster, Clus
         warnings: Vec::new(),
         digest: OnceLock::new(),
     };
-    check::check(&cluster, &network_spans, &channel_spans, &mut report);
+    // What is left out for a mistake would only be missed once more.
+    if is_whole {
+        check::check(&cluster, &network_spans, &channel_spans, &mut report);
+    }
     if report.has_mistakes() {
         return Err(report.into_error(file));
     }
