@@ -1,0 +1,164 @@
+//! The ring and the flag against simple oracles.
+
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+
+use super::super::armed::{ArmedFlag, ArmedWatch};
+use super::super::ring::{Entry, SLOT_MAX};
+use super::super::sync::Word;
+use super::{ring, shared_ring, words};
+
+#[derive(Debug, Clone)]
+enum Step {
+    Publish(u32, u32),
+    Take,
+    Look,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        3 => (0..=SLOT_MAX, any::<u32>()).prop_map(|(slot, length)| Step::Publish(slot, length)),
+        3 => Just(Step::Take),
+        1 => Just(Step::Look),
+    ];
+    proptest::collection::vec(step, 0..400)
+}
+
+proptest! {
+    /// Both kinds of ring are queues, for any size and any number of wraps.
+    #[test]
+    fn rings_are_queues(shift in 0_u32..6, steps in steps()) {
+        let count = 1 << shift;
+        let (mut writer, mut reader) = ring(words(count));
+        let (shared_writer, mut shared_reader) = shared_ring(words(count));
+        let mut oracle = VecDeque::new();
+        for step in steps {
+            match step {
+                // Never more than the ring holds: slots are as many.
+                Step::Publish(slot, length) if oracle.len() < count => {
+                    let entry = Entry { slot, length };
+                    writer.publish(entry);
+                    shared_writer.publish(entry);
+                    oracle.push_back(entry);
+                }
+                Step::Publish(..) => {}
+                Step::Take => {
+                    let expected = oracle.pop_front();
+                    prop_assert_eq!(reader.next(), expected);
+                    prop_assert_eq!(shared_reader.next(), expected);
+                }
+                Step::Look => {
+                    prop_assert_eq!(reader.has_next(), !oracle.is_empty());
+                    prop_assert_eq!(shared_reader.has_next(), !oracle.is_empty());
+                }
+            }
+        }
+    }
+
+    /// Whatever the words are, reading gives entries or nothing, and advances one word for
+    /// each entry.
+    #[test]
+    fn any_words_can_be_read(
+        mut written in proptest::collection::vec(any::<u64>(), 8),
+        reads in 0_usize..64,
+    ) {
+        let memory = words(8);
+        let (_, mut reader) = ring(memory.clone());
+        for (word, value) in memory.iter().zip(&written) {
+            word.store(*value, std::sync::atomic::Ordering::Relaxed);
+        }
+        let mut taken = 0;
+        for _ in 0..reads {
+            let Some(entry) = reader.next() else { break };
+            prop_assert!(entry.slot <= SLOT_MAX);
+            taken += 1;
+        }
+        // The words say how far one comes: a lap while the bit is set, one while it is not.
+        written.iter_mut().for_each(|word| *word >>= 63);
+        let first = written.iter().take_while(|&&bit| bit == 1).count();
+        // A word cannot have both phases, so that nobody reads for ever.
+        prop_assert_eq!(taken, first.min(reads));
+        prop_assert!(taken <= 8);
+    }
+
+    /// Whoever is armed is woken once, by the first publication that finds it so.
+    #[test]
+    fn one_wake_up_for_each_arming(steps in proptest::collection::vec(0..3_u8, 0..100)) {
+        let word = words(1);
+        let (mut flag, watch) = (ArmedFlag::new(word.clone()), ArmedWatch::new(word));
+        let (mut armed, mut answered) = (false, false);
+        for step in steps {
+            match step {
+                0 => {
+                    flag.arm();
+                    answered &= armed;
+                    armed = true;
+                }
+                1 => {
+                    flag.disarm();
+                    armed = false;
+                }
+                _ => {
+                    prop_assert_eq!(watch.must_wake(), armed && !answered);
+                    answered |= armed;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn an_entry_is_what_the_picture_says() {
+    let memory = words(1);
+    let (mut writer, _) = ring(memory.clone());
+    writer.publish(Entry { slot: 3, length: 9 });
+    assert_eq!(
+        Word::load(&memory[0]),
+        1 << 63 | 3 << 32 | 9,
+        "the first lap has phase 1"
+    );
+    writer.publish(Entry {
+        slot: SLOT_MAX,
+        length: u32::MAX,
+    });
+    assert_eq!(
+        Word::load(&memory[0]),
+        u64::MAX >> 1,
+        "the second has phase 0"
+    );
+}
+
+#[test]
+fn threads_that_share_a_ring_lose_nothing() {
+    const EACH: u32 = 1000;
+    let (writer, mut reader) = shared_ring(words(4096));
+    let mut seen = std::collections::HashSet::new();
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let writer = &writer;
+            scope.spawn(move || {
+                for number in 0..EACH {
+                    writer.publish(Entry {
+                        slot: thread,
+                        length: number,
+                    });
+                }
+            });
+        }
+        let mut next = [0; 4];
+        while seen.len() < 4 * EACH as usize {
+            let Some(Entry { slot, length }) = reader.next() else {
+                std::thread::yield_now();
+                continue;
+            };
+            assert_eq!(
+                length, next[slot as usize],
+                "one thread's entries keep their order"
+            );
+            next[slot as usize] += 1;
+            assert!(seen.insert((slot, length)));
+        }
+    });
+    assert!(reader.next().is_none());
+}
