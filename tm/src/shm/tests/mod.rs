@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::ring::{RingReader, RingWriter, SharedRingWriter};
-use super::sync::{AtomicU64, Word};
+use super::sync::AtomicU64;
 
 #[cfg(not(loom))]
 mod hostile;
@@ -13,23 +13,20 @@ mod loom;
 #[cfg(not(loom))]
 mod model;
 
-fn words(count: usize) -> Arc<[AtomicU64]> {
+/// Words that are nobody's but the test's.
+type Plain = Arc<[AtomicU64]>;
+
+fn words(count: usize) -> Plain {
     (0..count).map(|_| AtomicU64::new(0)).collect()
 }
 
 /// A ring that one thread writes.
-fn ring<W: Word>(words: Arc<[W]>) -> (RingWriter<Arc<[W]>>, RingReader<Arc<[W]>>)
-where
-    W: super::sync::OwnWord,
-{
+fn ring(words: Plain) -> (RingWriter<Plain>, RingReader<Plain>) {
     (RingWriter::new(Arc::clone(&words)), RingReader::new(words))
 }
 
 /// A ring that several threads write.
-fn shared_ring<W: Word>(words: Arc<[W]>) -> (SharedRingWriter<Arc<[W]>>, RingReader<Arc<[W]>>)
-where
-    W: super::sync::OwnWord,
-{
+fn shared_ring(words: Plain) -> (SharedRingWriter<Plain>, RingReader<Plain>) {
     (
         SharedRingWriter::new(Arc::clone(&words)),
         RingReader::new(words),
