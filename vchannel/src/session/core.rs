@@ -498,23 +498,24 @@ impl Core {
         ends_message: bool,
         intact: bool,
         now: Time,
-    ) -> bool {
+    ) -> Result<bool, FrameFault> {
         let Some(index) = self.find_in_flow(header.flow) else {
-            return false;
+            return Ok(false);
         };
         let flow = &mut self.in_flows[index as usize];
         if flow.flow.placement(header) != Ok(Placement::InOrder) {
-            return false;
+            return Ok(false);
         }
         if !intact {
             self.handle_corrupt(link, index, header);
-            return false;
+            return Ok(false);
         }
         flow.flow.accept(header, now);
         flow.reassembly = after;
         flow.inbox.note_straight(ends_message, header.charge());
+        self.accept_held(link, index, now)?;
         self.after_accept(index, now);
-        true
+        Ok(true)
     }
 
     /// A data frame arrived whole on `link`; `payload` is its payload, and `shared` the same
@@ -580,6 +581,13 @@ impl Core {
             return Ok(());
         }
         self.accept_in_order(index, header, payload, shared.as_ref(), now)?;
+        self.accept_held(link, index, now)?;
+        self.after_accept(index, now);
+        Ok(())
+    }
+
+    /// Takes in the frames that were held and are in order now.
+    fn accept_held(&mut self, link: u32, index: u32, now: Time) -> Result<(), Violation> {
         while let Some((header, payload)) = self.in_flows[index as usize].take_held() {
             if !checksum::is_intact(&header, &payload) {
                 self.handle_corrupt(link, index, &header);
@@ -587,7 +595,6 @@ impl Core {
             }
             self.accept_in_order(index, &header, &payload, Some(&payload), now)?;
         }
-        self.after_accept(index, now);
         Ok(())
     }
 

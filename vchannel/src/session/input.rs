@@ -393,11 +393,13 @@ fn finish(
         running.update(&straight.into[offset..offset + length]);
     }
     let intact = running.finish() == header.checksum;
+    let mut accepted = Ok(false);
     with_core(&mut |core, now| {
-        if core.accept_straight(link, &header, after, ends_message, intact, now) {
-            straight.wanted.filled += length as u64;
-        }
+        accepted = core.accept_straight(link, &header, after, ends_message, intact, now);
     });
+    if accepted? {
+        straight.wanted.filled += length as u64;
+    }
     Ok(())
 }
 
