@@ -22,8 +22,8 @@ use crate::handshake::{HandshakeError, Member};
 
 /// Everything that the conductor's thread has.
 ///
-/// The parts are files of their own: how meetings go on is in `meetings.rs`, how attempts to
-/// dial begin in `dialing.rs`, how links come of both in `linking.rs`.
+/// The parts are files of their own: who comes in is in `doorway.rs`, how meetings go on in
+/// `meetings.rs`, how dialling begins and how links come of lanes in `linking.rs`.
 #[derive(Debug)]
 pub(super) struct Agent {
     pub(super) member: Arc<Member>,
@@ -212,9 +212,8 @@ impl Agent {
             self.fail_attempt(attempt, &timeout, now);
         }
         for _ in 0..self.pairs.expire(now) {
-            let lonely = || "a member".to_owned();
-            self.complaints
-                .add(lonely, &"the other lane of its link did not come", now);
+            let words = || "a member's link had one lane, and the other did not come".to_owned();
+            self.complaints.add(words, now);
         }
     }
 
@@ -305,7 +304,7 @@ impl Agent {
     }
 }
 
-/// To whole milliseconds, so that a deadline has passed when the wait for it is over.
+/// A little longer, so that a deadline has passed when the wait for it is over.
 fn round_up(duration: Duration) -> Duration {
     duration + Duration::from_millis(1)
 }

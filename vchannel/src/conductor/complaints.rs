@@ -1,6 +1,5 @@
 //! What is wrong with strangers, told without letting a flood of them fill the log.
 
-use std::fmt::Display;
 use std::time::Instant;
 
 use super::limits::COMPLAINT_PERIOD;
@@ -9,16 +8,16 @@ use super::limits::COMPLAINT_PERIOD;
 #[derive(Debug, Default)]
 pub(super) struct Complaints {
     count: u64,
-    last: String,
+    first: String,
     quiet_until: Option<Instant>,
 }
 
 impl Complaints {
     /// One more. Only the first in a while is put into words.
-    pub(super) fn add(&mut self, who: impl FnOnce() -> String, what: &dyn Display, now: Instant) {
+    pub(super) fn add(&mut self, words: impl FnOnce() -> String, now: Instant) {
         self.count += 1;
         if self.count == 1 {
-            self.last = format!("{}: {what}", who());
+            self.first = words();
         }
         self.tell(now);
     }
@@ -29,8 +28,8 @@ impl Complaints {
             return;
         }
         match self.count {
-            1 => tracing::warn!("handshake failed with {}", self.last),
-            count => tracing::warn!("{count} handshakes failed; one of them with {}", self.last),
+            1 => tracing::warn!("{}", self.first),
+            count => tracing::warn!("{}; and {} more failed", self.first, count - 1),
         }
         self.count = 0;
         self.quiet_until = Some(now + COMPLAINT_PERIOD);

@@ -122,10 +122,15 @@ impl Dials {
         Some(Attempt { key: *key, link })
     }
 
-    /// Whether an attempt has neither failed nor succeeded nor been cancelled.
-    pub(super) fn is_under_way(&self, attempt: Attempt) -> bool {
-        let state = self.dials.get(&attempt.key).map(|dial| &dial.state);
-        matches!(state, Some(State::UnderWay { link, .. }) if *link == attempt.link)
+    /// Gives an attempt until `deadline`. `false`: it is over already.
+    pub(super) fn prolong(&mut self, attempt: Attempt, deadline: Instant) -> bool {
+        match self.dials.get_mut(&attempt.key).map(|dial| &mut dial.state) {
+            Some(State::UnderWay { link, until, .. }) if *link == attempt.link => {
+                *until = deadline;
+                true
+            }
+            _ => false,
+        }
     }
 
     /// An attempt that has taken too long.

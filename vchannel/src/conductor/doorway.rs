@@ -49,9 +49,8 @@ impl Agent {
                 Ok(Some(stranger)) => stranger,
                 Ok(None) => return,
                 Err(error) => {
-                    let who = || "nobody".to_owned();
-                    let what = format!("connections cannot be accepted: {error}");
-                    self.complaints.add(who, &what, now);
+                    let words = || format!("connections cannot be accepted: {error}");
+                    self.complaints.add(words, now);
                     return self.rest(place, now);
                 }
             };

@@ -42,6 +42,9 @@ pub(super) const LINGER: Duration = Duration::from_secs(1);
 /// not tear down what it has not read.
 pub(super) const LINGER_BYTES: usize = 1024;
 
+/// How long resolving a host name may take.
+pub const RESOLVING_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// Threads that resolve host names.
 pub(super) const RESOLVERS: usize = 2;
 

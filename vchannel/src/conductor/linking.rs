@@ -7,6 +7,7 @@ use madgate_tm::{Lane, LaneClass, Stranger};
 
 use super::agent::Agent;
 use super::dials::{Attempt, DialKey, Progressed};
+use super::limits::RESOLVING_TIMEOUT;
 use super::link::{EstablishedLink, LinkEvent, LinkRequest, Party};
 use super::meeting::{Meeting, Role};
 use super::resolver::{self, Connections};
@@ -34,6 +35,7 @@ impl Agent {
         })?;
         let tuning = cluster.network(network).tuning.clone();
         if resolver::needs_resolving(&endpoint) {
+            self.dials.prolong(attempt, now + RESOLVING_TIMEOUT);
             return self.resolver.start(attempt, endpoint, tuning);
         }
         let connections = resolver::connect(&endpoint, &tuning)?;
@@ -45,10 +47,11 @@ impl Agent {
     pub(super) fn take_resolved(&mut self, now: Instant) {
         while let Some((attempt, result)) = self.resolver.poll() {
             match result {
-                Ok(connections) if self.dials.is_under_way(attempt) => {
-                    self.meet(attempt, connections, now);
+                Ok(connections) => {
+                    if self.dials.prolong(attempt, now + self.patience.handshake) {
+                        self.meet(attempt, connections, now);
+                    }
                 }
-                Ok(_) => {}
                 Err(error) => self.fail_attempt(attempt, &error.into(), now),
             }
         }
@@ -158,6 +161,13 @@ impl Agent {
             return false;
         }
         self.next_link += 1;
+        tracing::debug!(
+            id,
+            peer = self.member.cluster().node_name(request.peer),
+            kind = ?request.kind,
+            is_dialed,
+            "link up"
+        );
         let link = EstablishedLink {
             request,
             id,

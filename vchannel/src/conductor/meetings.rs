@@ -185,12 +185,17 @@ impl Agent {
         if meeting.is_leaving() {
             return;
         }
-        let who = || match meeting.peer() {
-            Some(_) => format!("{} ({})", self.name_of_peer(meeting), meeting.describe()),
-            None => meeting.describe(),
+        let who = match meeting.peer() {
+            Some(_) => self.name_of_peer(meeting),
+            None => "a stranger".to_owned(),
         };
-        let who = who();
-        self.complaints.add(|| who, error, now);
+        let words = || {
+            format!(
+                "handshake with {who} at {} failed: {error}",
+                meeting.describe()
+            )
+        };
+        self.complaints.add(words, now);
     }
 
     fn name_of_peer(&self, meeting: &Meeting) -> String {

@@ -34,6 +34,8 @@ mod orders;
 mod outlet;
 mod presence;
 mod resolver;
+#[cfg(test)]
+mod tests;
 mod twins;
 
 use std::fmt;
@@ -46,7 +48,7 @@ use madgate_tm::{Endpoint, Interest, Poller};
 
 pub use limits::{
     ATTEMPTS_AT_ONCE, BACKOFF_FIRST, BACKOFF_LONGEST, EVENTS_MOST, HANDSHAKE_TIMEOUT,
-    MEMBERS_WAITING_MOST, PRESENCE_CHALLENGE, STRANGER_SLOTS,
+    MEMBERS_WAITING_MOST, PRESENCE_CHALLENGE, RESOLVING_TIMEOUT, STRANGER_SLOTS,
 };
 pub use link::{EstablishedLink, LinkEvent, LinkKind, LinkRequest, Party, WakeParty};
 

@@ -38,6 +38,8 @@ mod member;
 mod noise;
 mod random;
 mod responder;
+#[cfg(test)]
+pub(crate) mod tests;
 mod wire;
 
 pub use error::{HandshakeError, Refusal};

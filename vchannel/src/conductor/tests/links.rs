@@ -1,0 +1,225 @@
+//! Members that dial each other.
+
+use super::*;
+use crate::handshake::SessionKey;
+
+#[test]
+fn links_of_every_kind_go_to_the_party_that_they_are_for() {
+    let fixture = Fixture::new();
+    let a0 = Node::start(&fixture, "a0", 10);
+    let a1 = Node::start(&fixture, "a1", 11);
+    let gw = Node::start(&fixture, "gw", 12);
+    let b0 = Node::start(&fixture, "b0", 13);
+
+    // By host name, which has to be resolved.
+    let regular = request(&fixture, LinkKind::Regular, "left", "a1");
+    a0.conductor.dial(Party::Endpoint, regular);
+    a0.conductor.dial(Party::Endpoint, regular);
+    let (mut here, mut there) = (up(&a0.endpoint), up(&a1.endpoint));
+    assert_eq!((here.request, here.peer_incarnation), (regular, 11));
+    let back = request(&fixture, LinkKind::Regular, "left", "a0");
+    assert_eq!((there.request, there.peer_incarnation), (back, 10));
+    check_lanes(&mut here, &mut there);
+
+    let forward = request(&fixture, LinkKind::Forward, "left", "gw");
+    a0.conductor.dial(Party::Endpoint, forward);
+    let (mut here, mut there) = (up(&a0.endpoint), up(&gw.engine));
+    assert_eq!((here.request, here.peer_incarnation), (forward, 12));
+    assert_eq!(there.request.kind, LinkKind::Forward);
+    check_lanes(&mut here, &mut there);
+
+    let deliver = request(&fixture, LinkKind::Deliver, "right", "b0");
+    gw.conductor.dial(Party::Engine, deliver);
+    let (mut here, mut there) = (up(&gw.engine), up(&b0.endpoint));
+    assert_eq!((here.request, here.peer_incarnation), (deliver, 13));
+    assert_eq!(there.request.peer, fixture.node("gw"));
+    check_lanes(&mut here, &mut there);
+
+    for events in [&a0.endpoint, &a0.engine, &a1.endpoint, &gw.endpoint] {
+        assert!(events.is_empty(), "one link for one request");
+    }
+}
+
+#[test]
+fn two_parties_have_links_of_their_own() {
+    let fixture = Fixture::new();
+    let gw = Node::start(&fixture, "gw", 12);
+    let b0 = Node::start(&fixture, "b0", 13);
+    let regular = request(&fixture, LinkKind::Regular, "right", "b0");
+    let deliver = request(&fixture, LinkKind::Deliver, "right", "b0");
+    gw.conductor.dial(Party::Endpoint, regular);
+    gw.conductor.dial(Party::Engine, deliver);
+    let mine = [up(&gw.endpoint), up(&gw.engine)];
+    assert_ne!(mine[0].id, mine[1].id);
+    let theirs = [up(&b0.endpoint), up(&b0.endpoint)];
+    assert_ne!(theirs[0].id, theirs[1].id);
+    assert_ne!(theirs[0].request, theirs[1].request);
+}
+
+#[test]
+fn dialling_goes_on_until_somebody_is_there() {
+    let fixture = Fixture::new();
+    let a0 = Node::start(&fixture, "a0", 10);
+    for (kind, peer) in [(LinkKind::Regular, "a1"), (LinkKind::Forward, "gw")] {
+        let request = request(&fixture, kind, "left", peer);
+        a0.conductor.dial(Party::Endpoint, request);
+        let (error, attempts) = failure(&a0.endpoint);
+        assert!(error.contains("over left at"), "{error}");
+        assert!(error.contains("refused"), "{error}");
+        assert_eq!(attempts, 1);
+        let peer = Node::start(&fixture, peer, 12);
+        // Said once, however often it failed.
+        let mut here = up(&a0.endpoint);
+        let mut there = match kind {
+            LinkKind::Forward => up(&peer.engine),
+            _ => up(&peer.endpoint),
+        };
+        check_lanes(&mut here, &mut there);
+    }
+}
+
+#[test]
+fn a_link_can_be_dialled_again() {
+    let fixture = Fixture::new();
+    let a0 = Node::start(&fixture, "a0", 10);
+    let forward = request(&fixture, LinkKind::Forward, "left", "gw");
+    for incarnation in 1..=3 {
+        let gw = Node::start(&fixture, "gw", incarnation);
+        a0.conductor.dial(Party::Endpoint, forward);
+        let mut link = match next(&a0.endpoint) {
+            LinkEvent::Up(link) => link,
+            LinkEvent::DialFailed { .. } => Box::new(up(&a0.endpoint)),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(link.peer_incarnation, incarnation);
+        drop(gw);
+        ends(&mut link.urgent);
+        ends(&mut link.bulk);
+        a0.conductor.link_closed(link.id);
+    }
+}
+
+#[test]
+fn whoever_stops_dialling_hears_no_more() {
+    let fixture = Fixture::new();
+    let a0 = Node::start(&fixture, "a0", 10);
+    let forward = request(&fixture, LinkKind::Forward, "left", "gw");
+    a0.conductor.dial(Party::Endpoint, forward);
+    failure(&a0.endpoint);
+    a0.conductor.cancel(Party::Endpoint, forward);
+    a0.conductor.cancel(Party::Endpoint, forward);
+    // What is dialled after it shows that it was heard.
+    let regular = request(&fixture, LinkKind::Regular, "left", "a1");
+    a0.conductor.dial(Party::Endpoint, regular);
+    failure(&a0.endpoint);
+    let gw = Node::start(&fixture, "gw", 12);
+    let a1 = Node::start(&fixture, "a1", 11);
+    assert_eq!(up(&a0.endpoint).request, regular);
+    up(&a1.endpoint);
+    assert!(gw.engine.is_empty() && a0.endpoint.is_empty());
+}
+
+#[test]
+fn members_are_told_why_they_cannot_come_in() {
+    let fixture = Fixture::new();
+    let parties = vec![(Party::Endpoint, Arc::new(|| ()) as WakeParty)];
+    let member = fixture.member_with("gw", 12, &fixture.key, &[Party::Endpoint]);
+    let (_gw, events) = Conductor::start_with(member, parties, Patience::default()).unwrap();
+    let forward = request(&fixture, LinkKind::Forward, "left", "gw");
+
+    let a0 = Node::start(&fixture, "a0", 10);
+    a0.conductor.dial(Party::Endpoint, forward);
+    let (error, _) = failure(&a0.endpoint);
+    assert!(error.contains("nothing there is for such links"), "{error}");
+    drop(a0);
+
+    let member = fixture.member_with("a0", 10, &SessionKey::generate(), &BOTH);
+    let a0 = Node::of(member, Patience::default());
+    a0.conductor.dial(Party::Endpoint, forward);
+    let (error, _) = failure(&a0.endpoint);
+    assert!(error.contains("another session key"), "{error}");
+    drop(a0);
+
+    let (cluster, node) = (fixture.other_cluster(), fixture.node("a0"));
+    let member = Member::new(cluster, node, 10, fixture.key.clone(), BOTH.to_vec());
+    let a0 = Node::of(Arc::new(member), Patience::default());
+    a0.conductor.dial(Party::Endpoint, forward);
+    let (error, _) = failure(&a0.endpoint);
+    assert!(error.contains("another cluster file"), "{error}");
+
+    let nowhere = request(&fixture, LinkKind::Regular, "left", "b0");
+    a0.conductor.dial(Party::Endpoint, nowhere);
+    let (error, _) = failure(&a0.endpoint);
+    assert!(error.contains("b0 is not on this network"), "{error}");
+    assert!(events[0].1.is_empty());
+}
+
+#[test]
+fn a_node_runs_once() {
+    for name in ["gw", "b0"] {
+        let fixture = Fixture::new();
+        let first = Node::start(&fixture, name, 12);
+        let parties = || BOTH.map(|party| (party, Arc::new(|| ()) as WakeParty));
+        let patience = Patience::default();
+        let member = fixture.member(name, 13);
+        let second = Conductor::start_with(member, parties().to_vec(), patience);
+        let error = second.unwrap_err();
+        assert!(error.to_string().contains("running already"), "{error}");
+        drop(first);
+        Node::start(&fixture, name, 14);
+    }
+}
+
+#[test]
+fn who_drains_is_not_dialled_any_more() {
+    let fixture = Fixture::new();
+    let gw = Node::start(&fixture, "gw", 12);
+    let a0 = Node::start(&fixture, "a0", 10);
+    let forward = request(&fixture, LinkKind::Forward, "left", "gw");
+    a0.conductor.dial(Party::Endpoint, forward);
+    let (mut here, mut there) = (up(&a0.endpoint), up(&gw.engine));
+    gw.conductor.stop_accepting();
+    let regular = request(&fixture, LinkKind::Regular, "left", "gw");
+    // Who connects before it is heard may still come in.
+    loop {
+        a0.conductor.dial(Party::Endpoint, regular);
+        match next(&a0.endpoint) {
+            LinkEvent::Up(_) => {}
+            LinkEvent::DialFailed { .. } => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    check_lanes(&mut here, &mut there);
+}
+
+#[test]
+fn a_party_that_reads_late_misses_nothing() {
+    let fixture = Fixture::new();
+    let (mut outlet, events) = outlet::Outlet::new(Party::Engine, Arc::new(|| ()));
+    let peer = fixture.node("a0");
+    let total = u64::try_from(EVENTS_MOST).unwrap() + 10;
+    for incarnation in 0..total {
+        outlet.push(LinkEvent::PeerReplaced { peer, incarnation });
+    }
+    let mut lost = 0;
+    outlet.flush(|_| lost += 1);
+    assert!(outlet.is_clogged());
+    assert_eq!(events.len(), EVENTS_MOST);
+    let mut expected = 0;
+    while let Ok(event) = events.try_recv() {
+        assert!(
+            matches!(event, LinkEvent::PeerReplaced { incarnation, .. } if incarnation == expected)
+        );
+        expected += 1;
+        outlet.flush(|_| lost += 1);
+    }
+    assert_eq!((expected, lost), (total, 0));
+    drop(events);
+    outlet.push(LinkEvent::PeerReplaced {
+        peer,
+        incarnation: 0,
+    });
+    outlet.flush(|_| lost += 1);
+    assert_eq!(lost, 1);
+    assert!(!outlet.is_clogged());
+}
