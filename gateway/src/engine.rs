@@ -1,0 +1,404 @@
+//! What the engine's threads share.
+//!
+//! One lock, [`Shared`], holds the flow table and the map of links. It is held for a batch of
+//! frames at a time, never in a system call, and taken after a link's output where both are
+//! needed, never before.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use madgate_gtm::transit::{Lane, LinkId};
+use madgate_gtm::{Budget, Time, Transit};
+use madgate_tm::{LaneClass, Waker};
+use madgate_vchannel::cluster::{GatewaySettings, Handover};
+use madgate_vchannel::conductor::{Conductor, LinkRequest, Party};
+use madgate_vchannel::{Cluster, NetworkId, NodeId};
+
+use crate::counters::{Counters, NetworkTally, Tally, read};
+use crate::fault::Fault;
+use crate::frame::Frame;
+use crate::link::Link;
+use crate::router::Router;
+
+/// Links that wait for one sender's thread at most; when there are more, it looks at all.
+const HANDOVERS_MOST: usize = 1024;
+
+/// A link that nobody has asked for in this time is not dialled any longer.
+pub(crate) const INTEREST: Duration = Duration::from_secs(60);
+
+/// Everything behind the threads of one gateway.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) node: NodeId,
+    pub(crate) settings: GatewaySettings,
+    pub(crate) router: Router,
+    pub(crate) conductor: Arc<Conductor>,
+    pub(crate) networks: Vec<Hub>,
+    pub(crate) tally: Tally,
+    shared: Mutex<Shared>,
+    started: Instant,
+    stopping: AtomicBool,
+    draining: AtomicBool,
+    /// Receivers that wait for memory.
+    starving: AtomicUsize,
+}
+
+/// The flow table, and the links.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) transit: Transit<Frame>,
+    pub(crate) links: HashMap<LinkId, Arc<Link>>,
+    /// Those that data leaves by.
+    pub(crate) dialed: HashMap<LinkRequest, Arc<Link>>,
+    /// Links that flows have asked for, and when they last did.
+    pub(crate) asked: HashMap<LinkRequest, Time>,
+}
+
+/// One network's threads, as the others see them.
+#[derive(Debug)]
+pub(crate) struct Hub {
+    pub(crate) network: NetworkId,
+    pub(crate) name: String,
+    pub(crate) tally: NetworkTally,
+    pub(crate) receiver_waker: Waker,
+    pub(crate) sender_waker: Waker,
+    commands: Mutex<Vec<Command>>,
+    has_commands: AtomicBool,
+    handovers: Sender<Arc<Link>>,
+    overflowed: AtomicBool,
+    freed: Sender<()>,
+    is_starving: AtomicBool,
+}
+
+/// The ends of a hub's channels that belong to its threads.
+#[derive(Debug)]
+pub(crate) struct HubEnds {
+    /// For the sender: links with something to send.
+    pub(crate) handovers: Receiver<Arc<Link>>,
+    /// For the receiver: memory may have become free.
+    pub(crate) freed: Receiver<()>,
+}
+
+/// What a receiver is told.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// To receive on a lane from now on.
+    Add(Arc<Link>, LaneClass, Box<dyn madgate_tm::LaneReceiver>),
+    /// To let go of the lanes of a link.
+    Drop(Arc<Link>),
+}
+
+/// Links that have something to send, each once.
+#[derive(Debug, Default)]
+pub(crate) struct Touched(Vec<Arc<Link>>);
+
+impl Touched {
+    pub(crate) fn add(&mut self, link: &Arc<Link>) {
+        if !self.0.iter().any(|known| Arc::ptr_eq(known, link)) {
+            self.0.push(Arc::clone(link));
+        }
+    }
+
+    pub(crate) fn next(&mut self) -> Option<Arc<Link>> {
+        self.0.pop()
+    }
+}
+
+impl Hub {
+    pub(crate) fn new(
+        network: NetworkId,
+        name: String,
+        receiver_waker: Waker,
+        sender_waker: Waker,
+    ) -> (Self, HubEnds) {
+        let (handovers, handovers_end) = bounded(HANDOVERS_MOST);
+        let (freed, freed_end) = bounded(1);
+        let hub = Self {
+            network,
+            name,
+            tally: NetworkTally::default(),
+            receiver_waker,
+            sender_waker,
+            commands: Mutex::default(),
+            has_commands: AtomicBool::new(false),
+            handovers,
+            overflowed: AtomicBool::new(false),
+            freed,
+            is_starving: AtomicBool::new(false),
+        };
+        (
+            hub,
+            HubEnds {
+                handovers: handovers_end,
+                freed: freed_end,
+            },
+        )
+    }
+
+    /// Tells the receiver something. Bounded by the links, of which each is added and
+    /// dropped once.
+    pub(crate) fn command(&self, command: Command) {
+        let mut commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
+        commands.push(command);
+        self.has_commands.store(true, Ordering::Release);
+        drop(commands);
+        self.receiver_waker.wake();
+    }
+
+    /// What the receiver has been told, in order.
+    pub(crate) fn take_commands(&self) -> Vec<Command> {
+        if !self.has_commands.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let mut commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
+        self.has_commands.store(false, Ordering::Relaxed);
+        std::mem::take(&mut *commands)
+    }
+
+    /// Gives a link to the sender's thread.
+    pub(crate) fn hand_over(&self, link: &Arc<Link>) {
+        if !link.hand_over() {
+            return;
+        }
+        if let Err(TrySendError::Full(link)) = self.handovers.try_send(Arc::clone(link)) {
+            link.taken_over();
+            self.overflowed.store(true, Ordering::Release);
+        }
+        self.sender_waker.wake();
+    }
+
+    /// Whether links were handed over that the mailbox did not take.
+    pub(crate) fn take_overflow(&self) -> bool {
+        self.overflowed.load(Ordering::Relaxed) && self.overflowed.swap(false, Ordering::AcqRel)
+    }
+}
+
+impl Engine {
+    pub(crate) fn new(
+        cluster: Arc<Cluster>,
+        node: NodeId,
+        conductor: Arc<Conductor>,
+        networks: Vec<Hub>,
+        router: Router,
+        promised_bytes: u64,
+    ) -> Self {
+        let shared = Shared {
+            transit: Transit::new(Budget::new(promised_bytes)),
+            links: HashMap::new(),
+            dialed: HashMap::new(),
+            asked: HashMap::new(),
+        };
+        Self {
+            settings: cluster.gateway_settings().clone(),
+            router,
+            cluster,
+            node,
+            conductor,
+            networks,
+            tally: Tally::default(),
+            shared: Mutex::new(shared),
+            started: Instant::now(),
+            stopping: AtomicBool::new(false),
+            draining: AtomicBool::new(false),
+            starving: AtomicUsize::new(0),
+        }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn now(&self) -> Time {
+        Time(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// The threads of a network.
+    pub(crate) fn hub(&self, network: NetworkId) -> Option<&Hub> {
+        self.networks.iter().find(|hub| hub.network == network)
+    }
+
+    pub(crate) fn hands_over(&self) -> bool {
+        self.settings.handover == Handover::Thread
+    }
+
+    // ---- the end --------------------------------------------------------------------
+
+    /// Ends every thread.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        self.wake_all();
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// No flow is admitted and no data received any longer.
+    pub(crate) fn begin_draining(&self) {
+        self.draining.store(true, Ordering::SeqCst);
+        self.wake_all();
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+
+    fn wake_all(&self) {
+        for hub in &self.networks {
+            hub.receiver_waker.wake();
+            hub.sender_waker.wake();
+        }
+    }
+
+    // ---- memory that receivers wait for -------------------------------------------------
+
+    /// A receiver begins to wait for memory, or has ended to.
+    pub(crate) fn starve(&self, hub: &Hub, starving: bool) {
+        hub.is_starving.store(starving, Ordering::SeqCst);
+        if starving {
+            self.starving.fetch_add(1, Ordering::SeqCst);
+        } else {
+            self.starving.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Something has left: receivers that wait for memory look again.
+    pub(crate) fn feed(&self) {
+        if self.starving.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        for hub in self
+            .networks
+            .iter()
+            .filter(|hub| hub.is_starving.load(Ordering::SeqCst))
+        {
+            // A full channel has told it already.
+            let _ = hub.freed.try_send(());
+        }
+    }
+
+    /// Copies every frame that waits out of the receivers' memory, and has those of the
+    /// links concerned copied at once from now on. Returns the bytes that were copied.
+    pub(crate) fn detach_all(&self) -> usize {
+        let mut total = 0;
+        let mut links = Vec::new();
+        {
+            let mut shared = self.lock();
+            let Shared {
+                transit,
+                links: all,
+                ..
+            } = &mut *shared;
+            transit.for_each_queued(|frame| {
+                let bytes = frame.detach();
+                self.tally.note_parked(bytes);
+                total += bytes;
+            });
+            for link in all.values() {
+                let waits = [Lane::Urgent, Lane::Bulk]
+                    .iter()
+                    .any(|lane| transit.has_queued(link.transit, *lane));
+                if waits {
+                    link.set_slow(true);
+                }
+                links.push(Arc::clone(link));
+            }
+        }
+        for link in links {
+            // An output that is locked is being sent from.
+            let Some(mut output) = link.try_output() else {
+                continue;
+            };
+            for lane in output.lanes() {
+                lane.outbox.for_each_queued(|buffer| {
+                    let bytes = buffer.detach();
+                    self.tally.note_parked(bytes);
+                    total += bytes;
+                });
+            }
+        }
+        total
+    }
+
+    // ---- links ------------------------------------------------------------------------
+
+    /// Closes a link, once: its flows are forgotten, their other ends told, and both threads
+    /// of its network let go of it. Not to be called with the link's output locked.
+    pub(crate) fn close_link(&self, link: &Arc<Link>, fault: &Fault, touched: &mut Touched) {
+        if !link.close() {
+            return;
+        }
+        let peer = self.cluster.node_name(link.request.peer);
+        if fault.is_misbehaviour() {
+            crate::counters::add(&self.tally.misbehaved, 1);
+            tracing::warn!(peer, kind = ?link.request.kind, "link closed: {fault}");
+        } else {
+            tracing::debug!(peer, kind = ?link.request.kind, "link closed: {fault}");
+        }
+        let now = self.now();
+        let dial_again = {
+            let mut shared = self.lock();
+            shared.links.remove(&link.transit);
+            let is_current = |known: &Arc<Link>| Arc::ptr_eq(known, link);
+            if shared.dialed.get(&link.request).is_some_and(is_current) {
+                shared.dialed.remove(&link.request);
+            }
+            let told = shared.transit.remove_link(link.transit);
+            let had_flows = !told.is_empty();
+            for told in told {
+                if let Some(told) = shared.links.get(&told) {
+                    touched.add(told);
+                }
+            }
+            if link.is_dialed && had_flows {
+                shared.asked.insert(link.request, now);
+            }
+            link.is_dialed && shared.asked.contains_key(&link.request)
+        };
+        self.conductor.link_closed(link.id);
+        if let Some(hub) = self.hub(link.request.network) {
+            hub.command(Command::Drop(Arc::clone(link)));
+            hub.hand_over(link);
+        }
+        if dial_again && !self.is_draining() && !self.is_stopping() {
+            self.conductor.dial(Party::Engine, link.request);
+        }
+    }
+
+    // ---- what people see -----------------------------------------------------------------
+
+    pub(crate) fn counters(&self) -> Counters {
+        let mut counters = Counters {
+            copies: read(&self.tally.copies),
+            copied_bytes: read(&self.tally.copied_bytes),
+            parked_copies: read(&self.tally.parked_copies),
+            parked_bytes: read(&self.tally.parked_bytes),
+            corrupt: read(&self.tally.corrupt),
+            misbehaved: read(&self.tally.misbehaved),
+            networks: self
+                .networks
+                .iter()
+                .map(|hub| hub.tally.counters(&hub.name))
+                .collect(),
+            ..Counters::default()
+        };
+        let shared = self.lock();
+        let carried = shared.transit.counters();
+        counters.frames = carried.frames;
+        counters.bytes = carried.bytes;
+        counters.flows_opened = carried.opened;
+        counters.refused = carried.refused;
+        counters.stale = carried.stale;
+        let budget = shared.transit.budget();
+        counters.flows = budget.flows();
+        counters.flow_limit = budget.flow_limit();
+        counters.promised_bytes = budget.promised();
+        counters.links = shared.links.len();
+        counters.queued_bytes = shared.transit.queued_bytes();
+        counters
+    }
+}

@@ -1,0 +1,47 @@
+//! Why a gateway cannot start.
+
+use std::io;
+
+use madgate_vchannel::conductor;
+use madgate_vchannel::handshake::KeyError;
+
+/// Why a gateway cannot start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The cluster file has no such node.
+    #[error("the cluster file has no node called {0:?}")]
+    UnknownNode(String),
+    /// The node does not forward.
+    #[error("node {0:?} is no gateway; give it `gateway = true` in the cluster file")]
+    NoGateway(String),
+    /// The session key cannot be read.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// The node cannot listen, or dial.
+    #[error(transparent)]
+    Conductor(#[from] conductor::StartError),
+    /// The memory that the gateway may use is too small for its batches.
+    #[error(
+        "a memory of {memory} is too small: {batches} batches of {batch} take {pools}, and \
+         {least} must be left for flows; raise `memory`, or lower `depth` or `batch`"
+    )]
+    MemoryTooSmall {
+        /// What it may use.
+        memory: String,
+        /// What its batches take.
+        pools: String,
+        /// How many batches.
+        batches: usize,
+        /// Bytes of one.
+        batch: String,
+        /// What must be left.
+        least: String,
+    },
+    /// The conductor does not tell the engine of links.
+    #[error("the conductor does not tell the engine of links")]
+    NoEvents,
+    /// The system refuses a thread or a descriptor.
+    #[error("the system refuses what a gateway needs: {0}")]
+    System(#[from] io::Error),
+}

@@ -1,0 +1,65 @@
+//! What a member can do wrong; its link is closed for it, and nothing else.
+
+use madgate_gtm::wire::WireError;
+use madgate_gtm::{Kind, Violation};
+use madgate_tm::LaneError;
+
+/// Why a link cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Fault {
+    /// The lane itself.
+    #[error(transparent)]
+    Lane(#[from] LaneError),
+    /// Something could not be sent on it.
+    #[error(transparent)]
+    Outbox(#[from] madgate_bmm::OutboxError),
+    /// Bytes that are no frame.
+    #[error("it sent what is no frame: {0}")]
+    Wire(#[from] WireError),
+    /// More than it was granted.
+    #[error("it broke a promise: {0}")]
+    Violation(#[from] Violation),
+    /// A frame that only goes the other way, or belongs to the other lane.
+    #[error("it sent a {0:?} frame on a lane that carries none from it")]
+    WrongWay(Kind),
+    /// A frame whose payload nobody can check at the end of its way.
+    #[error("it sent a frame without a checksum over its payload through a gateway")]
+    WithoutChecksum,
+    /// A frame that is larger than the next network carries, or any channel's fragments.
+    #[error("it sent a frame of {bytes} bytes where at most {most} are carried")]
+    TooLong {
+        /// The frame.
+        bytes: usize,
+        /// The limit.
+        most: usize,
+    },
+    /// A source that does not come this way.
+    #[error("it sent a frame of rank {0}, whose route does not use this link")]
+    WrongSource(u32),
+    /// A slot that does not end with a frame.
+    #[error("it sent a slot that does not end where a frame does")]
+    SplitFrame,
+    /// Another connection of the same peer takes its place.
+    #[error("another connection of the same peer takes its place")]
+    Replaced,
+    /// The peer was restarted, and the new process has taken its name.
+    #[error("another process has taken its name")]
+    PeerReplaced,
+}
+
+impl Fault {
+    /// Whether the peer did what no node of this version does.
+    pub(crate) const fn is_misbehaviour(&self) -> bool {
+        matches!(
+            self,
+            Self::Wire(_)
+                | Self::Violation(_)
+                | Self::WrongWay(_)
+                | Self::WithoutChecksum
+                | Self::TooLong { .. }
+                | Self::WrongSource(_)
+                | Self::SplitFrame
+                | Self::Lane(LaneError::Peer { .. })
+        )
+    }
+}

@@ -1,0 +1,208 @@
+//! The gateway as a process runs it.
+
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Sender as Closer, bounded};
+use madgate_tm::Poller;
+use madgate_vchannel::cluster::{FRAME_OVERHEAD_BYTES, format_size};
+use madgate_vchannel::conductor::{Conductor, LinkEvent, Party};
+use madgate_vchannel::handshake::{SessionKey, draw_incarnation};
+use madgate_vchannel::{Cluster, NodeId};
+
+use crate::batch::Batches;
+use crate::counters::Counters;
+use crate::drain::{DrainReport, drain};
+use crate::engine::{Engine, Hub, HubEnds};
+use crate::error::StartError;
+use crate::keeper::Keeper;
+use crate::receiver::Receiver;
+use crate::router::Router;
+use crate::sender::Sender;
+
+/// The least part of a gateway's memory that must be left for promises when its receivers'
+/// batches have theirs.
+const LEAST_PROMISED: u64 = 4 << 20;
+
+/// A gateway: it forwards for as long as it lives.
+///
+/// - *start*: [`start`](Self::start)
+/// - *state*: [`node`](Self::node), [`cluster`](Self::cluster), [`counters`](Self::counters)
+/// - *end*: [`drain`](Self::drain), then drop it
+#[derive(Debug)]
+pub struct Gateway {
+    engine: Arc<Engine>,
+    threads: Vec<JoinHandle<()>>,
+    /// Dropped to end the keeper.
+    stop: Option<Closer<()>>,
+}
+
+impl Gateway {
+    /// Starts to forward as the node called `node`.
+    ///
+    /// # Errors
+    /// When the node is no gateway of the cluster, its key cannot be read, an address cannot
+    /// be listened on, its memory is too small, or the system refuses a thread.
+    pub fn start(cluster: Arc<Cluster>, node: &str) -> Result<Self, StartError> {
+        let id = cluster
+            .node(node)
+            .ok_or_else(|| StartError::UnknownNode(node.to_owned()))?;
+        if !cluster.is_gateway(id) {
+            return Err(StartError::NoGateway(node.to_owned()));
+        }
+        let key = SessionKey::load(cluster.key_file())?;
+        let incarnation = draw_incarnation();
+        let parties: Vec<(Party, madgate_vchannel::conductor::WakeParty)> =
+            vec![(Party::Engine, Arc::new(|| {}))];
+        let (conductor, mut ports) =
+            Conductor::start(Arc::clone(&cluster), id, incarnation, key, parties)?;
+        let events = ports
+            .iter()
+            .position(|(party, _)| *party == Party::Engine)
+            .map(|at| ports.swap_remove(at).1)
+            .ok_or(StartError::NoEvents)?;
+        Self::with_conductor(cluster, id, Arc::new(conductor), events)
+    }
+
+    /// Starts to forward with links that `conductor` brings up.
+    fn with_conductor(
+        cluster: Arc<Cluster>,
+        node: NodeId,
+        conductor: Arc<Conductor>,
+        events: crossbeam_channel::Receiver<LinkEvent>,
+    ) -> Result<Self, StartError> {
+        let router = Router::new(Arc::clone(&cluster), node);
+        let plan = MemoryPlan::new(&cluster, node, router.largest_fragment())?;
+        let mut hubs = Vec::new();
+        let mut ends = Vec::new();
+        for network in cluster.networks_of(node) {
+            let pollers = (Poller::new()?, Poller::new()?);
+            let name = cluster.network(network).name.clone();
+            let (hub, hub_ends) = Hub::new(network, name, pollers.0.waker(), pollers.1.waker());
+            hubs.push(hub);
+            ends.push((pollers, hub_ends));
+        }
+        let router = Router::new(Arc::clone(&cluster), node);
+        let engine = Arc::new(Engine::new(
+            cluster,
+            node,
+            conductor,
+            hubs,
+            router,
+            plan.promised_bytes,
+        ));
+        let (stop, stopped) = bounded(0);
+        let mut gateway = Self {
+            engine,
+            threads: Vec::new(),
+            stop: Some(stop),
+        };
+        let engine = Arc::clone(&gateway.engine);
+        for (network, ((receiver, sender), HubEnds { handovers, freed })) in
+            ends.into_iter().enumerate()
+        {
+            let batches = Batches::new(engine.settings.depth, plan.batch_bytes);
+            let name = &engine.networks[network].name;
+            let receiver = Receiver::new(Arc::clone(&engine), network, receiver, freed, batches);
+            gateway.spawn(format!("madgate-rx-{name}"), move || receiver.run())?;
+            let sender = Sender::new(Arc::clone(&engine), network, sender, handovers);
+            gateway.spawn(format!("madgate-tx-{name}"), move || sender.run())?;
+        }
+        let keeper = Keeper::new(Arc::clone(&engine), events, stopped);
+        gateway.spawn("madgate-keeper".to_owned(), move || keeper.run())?;
+        Ok(gateway)
+    }
+
+    /// The node that this is.
+    #[must_use]
+    pub fn node(&self) -> NodeId {
+        self.engine.node
+    }
+
+    /// The cluster file that it was started with.
+    #[must_use]
+    pub fn cluster(&self) -> &Arc<Cluster> {
+        &self.engine.cluster
+    }
+
+    /// What it has carried and carries.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.engine.counters()
+    }
+
+    /// Stops to admit flows and to receive, and sends what is here, for `within` at most.
+    /// What it could not send is dropped when the gateway is: its sources have it still, and
+    /// send it again when the gateway is back.
+    #[must_use]
+    pub fn drain(&self, within: Duration) -> DrainReport {
+        drain(&self.engine, Instant::now() + within)
+    }
+
+    fn spawn(
+        &mut self,
+        name: String,
+        work: impl FnOnce() + Send + 'static,
+    ) -> Result<(), StartError> {
+        let pins = &self.engine.settings.pin;
+        let pin = pins.get(self.threads.len() % pins.len().max(1)).copied();
+        let pinned = move || {
+            if let Some(id) = pin
+                && !core_affinity::set_for_current(core_affinity::CoreId { id })
+            {
+                tracing::warn!(processor = id, "a thread cannot be pinned to it");
+            }
+            work();
+        };
+        self.threads
+            .push(thread::Builder::new().name(name).spawn(pinned)?);
+        Ok(())
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        self.engine.stop();
+        self.stop = None;
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the gateway has panicked");
+            }
+        }
+    }
+}
+
+/// How the memory of a gateway is divided.
+struct MemoryPlan {
+    /// Of each batch.
+    batch_bytes: usize,
+    promised_bytes: u64,
+}
+
+impl MemoryPlan {
+    fn new(cluster: &Cluster, node: NodeId, largest_fragment: u32) -> Result<Self, StartError> {
+        let settings = cluster.gateway_settings();
+        // Fragments are a few MiB at most.
+        let largest_frame =
+            usize::try_from(largest_fragment).unwrap_or(usize::MAX / 2) + FRAME_OVERHEAD_BYTES;
+        // A frame is received in one piece.
+        let batch_bytes = settings.batch_bytes.max(largest_frame);
+        let batches = cluster.networks_of(node).len() * settings.depth;
+        let pools = u64::try_from(batches * batch_bytes).unwrap_or(u64::MAX);
+        let memory = cluster.engine_memory_bytes(node);
+        match memory.checked_sub(pools) {
+            Some(promised_bytes) if promised_bytes >= LEAST_PROMISED => Ok(Self {
+                batch_bytes,
+                promised_bytes,
+            }),
+            _ => Err(StartError::MemoryTooSmall {
+                memory: format_size(memory),
+                pools: format_size(pools),
+                batches,
+                batch: format_size(u64::try_from(batch_bytes).unwrap_or(u64::MAX)),
+                least: format_size(LEAST_PROMISED),
+            }),
+        }
+    }
+}

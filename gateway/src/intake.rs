@@ -1,0 +1,194 @@
+//! What arrived is taken in: from a batch of bytes to the flow table.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use madgate_gtm::transit::{Lane, LinkId, Outcome, Run};
+use madgate_gtm::wire::{Opening, Refusal};
+use madgate_gtm::{Header, Kind, Time};
+use madgate_tm::LaneClass;
+use madgate_vchannel::conductor::{LinkRequest, Party};
+
+use crate::counters::add;
+use crate::engine::{Engine, Shared, Touched};
+use crate::fault::Fault;
+use crate::frame::Frame;
+use crate::link::Link;
+use crate::scan::Item;
+
+impl Engine {
+    /// Takes the `items` of a batch in; `whole` is the bytes that they refer to. The links
+    /// that have something to send now are added to `touched`, whatever else happens.
+    pub(crate) fn take_in(
+        &self,
+        from: &Arc<Link>,
+        items: &mut Vec<Item>,
+        whole: &Bytes,
+        touched: &mut Touched,
+    ) -> Result<(), Fault> {
+        let now = self.now();
+        let mut is_answered = false;
+        let mut shared = self.lock();
+        for item in items.drain(..) {
+            match item {
+                Item::Run { run, at, largest } => {
+                    let frame = Frame::shared(whole.slice(at));
+                    self.take_run(&mut shared, from, &run, largest, frame, now, touched)?;
+                }
+                Item::Opening {
+                    header,
+                    opening,
+                    at,
+                } => {
+                    drop(shared);
+                    let route = self.router.route(from, &header, &opening)?;
+                    shared = self.lock();
+                    let frame = Frame::shared(whole.slice(at));
+                    let to_dial = self.open(
+                        &mut shared,
+                        from,
+                        (&header, &opening),
+                        route,
+                        frame,
+                        now,
+                        touched,
+                    );
+                    if let Some(request) = to_dial {
+                        drop(shared);
+                        self.conductor.dial(Party::Engine, request);
+                        shared = self.lock();
+                    }
+                }
+                Item::Control(header) if header.kind == Kind::Ping => {
+                    if from.push_echo(Kind::Pong, header.position) {
+                        touched.add(from);
+                    }
+                }
+                Item::Control(header) if header.kind == Kind::Pong => is_answered = true,
+                Item::Control(header) => {
+                    let outcome = shared.transit.handle_control(from.transit, &header, now);
+                    shared.touch(outcome, touched);
+                }
+            }
+        }
+        drop(shared);
+        if is_answered {
+            self.conductor
+                .challenge_answered(from.request.peer, from.peer_incarnation);
+        }
+        Ok(())
+    }
+
+    /// Takes one frame in that is not part of a batch.
+    pub(crate) fn take_frame(
+        &self,
+        from: &Arc<Link>,
+        run: &Run,
+        frame: Frame,
+        touched: &mut Touched,
+    ) -> Result<(), Fault> {
+        let now = self.now();
+        let mut shared = self.lock();
+        self.take_run(&mut shared, from, run, run.bytes, frame, now, touched)
+    }
+
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "one run and everything that it touches"
+    )]
+    fn take_run(
+        &self,
+        shared: &mut Shared,
+        from: &Link,
+        run: &Run,
+        largest: usize,
+        mut frame: Frame,
+        now: Time,
+        touched: &mut Touched,
+    ) -> Result<(), Fault> {
+        if let Some(passage) = shared.transit.passage(from.transit, run.flow, run.label)
+            && let Some(to) = shared.links.get(&passage.to)
+        {
+            let class = match run.lane {
+                Lane::Urgent => LaneClass::Urgent,
+                Lane::Bulk => LaneClass::Bulk,
+            };
+            if let Some(most) = to.largest_frame(class)
+                && largest > most
+            {
+                return Err(Fault::TooLong {
+                    bytes: largest,
+                    most,
+                });
+            }
+            if to.is_slow() {
+                self.tally.note_parked(frame.detach());
+            }
+        }
+        let outcome = shared.transit.handle_run(from.transit, run, frame, now)?;
+        shared.touch(outcome, touched);
+        Ok(())
+    }
+
+    /// Admits a flow, or refuses it. Returns a link to dial, if that is why.
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "one opening and everything that it touches"
+    )]
+    fn open(
+        &self,
+        shared: &mut Shared,
+        from: &Link,
+        (header, opening): (&Header, &Opening),
+        route: Result<LinkRequest, Refusal>,
+        frame: Frame,
+        now: Time,
+        touched: &mut Touched,
+    ) -> Option<LinkRequest> {
+        let mut to_dial = None;
+        let to = match route {
+            Ok(_) if self.is_draining() => Err(Refusal::LinkDown),
+            Ok(request) => {
+                let to: Option<LinkId> = shared.dialed.get(&request).map(|link| link.transit);
+                let is_news = shared.asked.insert(request, now).is_none();
+                if to.is_none() && is_news {
+                    to_dial = Some(request);
+                }
+                to.ok_or(Refusal::LinkDown)
+            }
+            Err(refusal) => Err(refusal),
+        };
+        let outcome = shared
+            .transit
+            .handle_opening(from.transit, header, opening, to, frame, now);
+        shared.touch(outcome, touched);
+        to_dial
+    }
+}
+
+impl Shared {
+    /// Notes which link has something to send.
+    pub(crate) fn touch(&self, outcome: Outcome, touched: &mut Touched) {
+        if let Outcome::Send(link) = outcome {
+            self.touch_link(link, touched);
+        }
+    }
+
+    pub(crate) fn touch_link(&self, link: LinkId, touched: &mut Touched) {
+        if let Some(link) = self.links.get(&link) {
+            touched.add(link);
+        }
+    }
+}
+
+/// Counts frames that were dropped because they are corrupt.
+pub(crate) fn note_corrupt(engine: &Engine, from: &Link, frames: u32) {
+    if frames > 0 {
+        add(&engine.tally.corrupt, u64::from(frames));
+        tracing::warn!(
+            peer = engine.cluster.node_name(from.request.peer),
+            frames,
+            "frames arrived corrupt"
+        );
+    }
+}

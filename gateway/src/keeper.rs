@@ -1,0 +1,182 @@
+//! The keeper, `madgate-keeper`: everything that is not data. It takes links as the conductor
+//! brings them up, answers its challenges, and forgets what is forgotten.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use madgate_gtm::Kind;
+use madgate_tm::LaneClass;
+use madgate_vchannel::NodeId;
+use madgate_vchannel::conductor::{EstablishedLink, LinkEvent, Party};
+
+use crate::engine::{Command, Engine, INTEREST, Touched};
+use crate::fault::Fault;
+use crate::link::Link;
+
+/// How often flows and links that nobody uses are looked for.
+const SWEEP: Duration = Duration::from_secs(5);
+
+/// The thread's state.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    engine: Arc<Engine>,
+    events: Receiver<LinkEvent>,
+    /// Closed when the engine stops.
+    stop: Receiver<()>,
+    touched: Touched,
+}
+
+impl Keeper {
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        events: Receiver<LinkEvent>,
+        stop: Receiver<()>,
+    ) -> Self {
+        Self {
+            engine,
+            events,
+            stop,
+            touched: Touched::default(),
+        }
+    }
+
+    /// Keeps until the engine stops.
+    pub(crate) fn run(mut self) {
+        let mut next_sweep = self.engine.now() + SWEEP;
+        loop {
+            let wait = next_sweep.since(self.engine.now());
+            crossbeam_channel::select! {
+                recv(self.events) -> event => match event {
+                    Ok(event) => self.handle(event),
+                    // The conductor has ended: so will this, soon.
+                    Err(_) => match self.stop.recv_timeout(wait) {
+                        Err(RecvTimeoutError::Timeout) => {}
+                        _ => return,
+                    },
+                },
+                recv(self.stop) -> _ => return,
+                default(wait) => {}
+            }
+            if self.engine.now() >= next_sweep {
+                next_sweep = self.engine.now() + SWEEP;
+                self.sweep();
+            }
+            self.engine.serve_all(&mut self.touched);
+        }
+    }
+
+    fn handle(&mut self, event: LinkEvent) {
+        match event {
+            LinkEvent::Up(link) => self.install(*link),
+            LinkEvent::DialFailed {
+                request,
+                error,
+                attempts,
+            } => {
+                let peer = self.engine.cluster.node_name(request.peer);
+                tracing::info!(peer, kind = ?request.kind, attempts, "cannot be reached: {error}");
+            }
+            LinkEvent::Challenge { peer, incarnation } => {
+                for link in self.links_of(peer, incarnation) {
+                    if link.push_echo(Kind::Ping, incarnation) {
+                        self.touched.add(&link);
+                    }
+                }
+            }
+            LinkEvent::PeerReplaced { peer, incarnation } => {
+                for link in self.links_of(peer, incarnation) {
+                    self.engine
+                        .close_link(&link, &Fault::PeerReplaced, &mut self.touched);
+                }
+            }
+            _ => tracing::debug!("an event of a kind that this version does not know"),
+        }
+    }
+
+    fn links_of(&self, peer: NodeId, incarnation: u64) -> Vec<Arc<Link>> {
+        let shared = self.engine.lock();
+        let is_its =
+            |link: &&Arc<Link>| link.request.peer == peer && link.peer_incarnation == incarnation;
+        shared.links.values().filter(is_its).cloned().collect()
+    }
+
+    /// A link is up: its threads receive and send on it from now on.
+    fn install(&mut self, established: EstablishedLink) {
+        let EstablishedLink {
+            request,
+            id,
+            peer_incarnation,
+            is_dialed,
+            urgent,
+            bulk,
+        } = established;
+        let engine = Arc::clone(&self.engine);
+        let Some(hub) = engine.hub(request.network) else {
+            return;
+        };
+        if engine.is_draining() || engine.is_stopping() {
+            engine.conductor.link_closed(id);
+            return;
+        }
+        let replaced = {
+            let shared = engine.lock();
+            let is_same =
+                |link: &&Arc<Link>| link.request == request && link.is_dialed == is_dialed;
+            shared.links.values().find(is_same).cloned()
+        };
+        if let Some(replaced) = replaced {
+            engine.close_link(&replaced, &Fault::Replaced, &mut self.touched);
+        }
+        let link = {
+            let mut shared = engine.lock();
+            let transit = shared.transit.add_link();
+            let link = Arc::new(Link::new(
+                transit,
+                id,
+                request,
+                peer_incarnation,
+                is_dialed,
+                urgent.sender,
+                bulk.sender,
+            ));
+            shared.links.insert(transit, Arc::clone(&link));
+            if is_dialed {
+                shared.dialed.insert(request, Arc::clone(&link));
+            }
+            link
+        };
+        hub.command(Command::Add(
+            Arc::clone(&link),
+            LaneClass::Urgent,
+            urgent.receiver,
+        ));
+        hub.command(Command::Add(
+            Arc::clone(&link),
+            LaneClass::Bulk,
+            bulk.receiver,
+        ));
+        let peer = engine.cluster.node_name(request.peer);
+        tracing::debug!(peer, kind = ?request.kind, network = hub.name, is_dialed, "link up");
+    }
+
+    /// Forgets flows that are long idle, and stops dialling what nobody asks for.
+    fn sweep(&mut self) {
+        let now = self.engine.now();
+        let mut shared = self.engine.lock();
+        shared.transit.handle_timeout(now);
+        let mut dropped = Vec::new();
+        let crate::engine::Shared { asked, dialed, .. } = &mut *shared;
+        asked.retain(|request, at| {
+            let is_kept = dialed.contains_key(request) || now.since(*at) < INTEREST;
+            if !is_kept {
+                dropped.push(*request);
+            }
+            is_kept
+        });
+        drop(shared);
+        for request in dropped {
+            self.engine.conductor.cancel(Party::Engine, request);
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! One link of the engine, as its threads share it.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+
+use madgate_bmm::{Buffer, Outbox, Policy};
+use madgate_gtm::transit::{Departure, LinkId};
+use madgate_gtm::wire::HEADER_BYTES;
+use madgate_gtm::{Header, Kind};
+use madgate_tm::{LaneClass, LaneSender, Shape};
+use madgate_vchannel::conductor::LinkRequest;
+
+use crate::scan::frame_length;
+
+/// Pings and pongs that wait for a link at most.
+const ECHOES_MOST: usize = 16;
+
+/// One link. Its receiving halves belong to the receiver of its network; the sending halves
+/// to whoever has something to send and locks them.
+#[derive(Debug)]
+pub(crate) struct Link {
+    /// Its number in the flow table.
+    pub(crate) transit: LinkId,
+    /// Its number at the conductor.
+    pub(crate) id: u64,
+    /// What it is for, and who is at the other end.
+    pub(crate) request: LinkRequest,
+    pub(crate) peer_incarnation: u64,
+    /// Whether data leaves by it (dialled), or arrives on it.
+    pub(crate) is_dialed: bool,
+    /// Slots of the bulk lane that frames are being received into.
+    pub(crate) lent: Arc<AtomicUsize>,
+    bulk_shape: Shape,
+    urgent_shape: Shape,
+    output: Mutex<Output>,
+    /// Somebody has found something to send and the output locked: its holder looks again.
+    wanted: AtomicBool,
+    /// Whether it waits in the mailbox of its network's sender.
+    handed_over: AtomicBool,
+    closed: AtomicBool,
+    /// Whether it has kept batches for so long that its frames are copied at once, until its
+    /// queue is empty.
+    slow: AtomicBool,
+    echoes: Mutex<Vec<u8>>,
+    has_echoes: AtomicBool,
+}
+
+impl Link {
+    pub(crate) fn new(
+        transit: LinkId,
+        id: u64,
+        request: LinkRequest,
+        peer_incarnation: u64,
+        is_dialed: bool,
+        urgent: Box<dyn LaneSender>,
+        bulk: Box<dyn LaneSender>,
+    ) -> Self {
+        Self {
+            transit,
+            id,
+            request,
+            peer_incarnation,
+            is_dialed,
+            lent: Arc::default(),
+            bulk_shape: bulk.shape(),
+            urgent_shape: urgent.shape(),
+            output: Mutex::new(Output {
+                urgent: LaneOutput::new(urgent),
+                bulk: LaneOutput::new(bulk),
+                departed: Vec::new(),
+                control: Vec::new(),
+            }),
+            wanted: AtomicBool::new(false),
+            handed_over: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            slow: AtomicBool::new(false),
+            echoes: Mutex::default(),
+            has_echoes: AtomicBool::new(false),
+        }
+    }
+
+    /// The slots that the bulk lane lends, if it does.
+    pub(crate) const fn bulk_slots(&self) -> Option<(usize, usize)> {
+        match self.bulk_shape {
+            Shape::Static { slot_bytes, slots } => Some((slot_bytes, slots)),
+            Shape::Dynamic { .. } => None,
+        }
+    }
+
+    /// The largest frame that a lane carries; `None` where any is.
+    pub(crate) const fn largest_frame(&self, class: LaneClass) -> Option<usize> {
+        let shape = match class {
+            LaneClass::Urgent => self.urgent_shape,
+            LaneClass::Bulk => self.bulk_shape,
+        };
+        match shape {
+            Shape::Static { slot_bytes, .. } => Some(slot_bytes),
+            Shape::Dynamic { .. } => None,
+        }
+    }
+
+    // ---- the output -----------------------------------------------------------------
+
+    /// There is something to send: the caller, or whoever holds the output, will look.
+    pub(crate) fn want(&self) {
+        self.wanted.store(true, Ordering::Relaxed);
+        // SYNC POINT output: before a failed `try_output`, against `is_wanted` after unlocking.
+        fence(Ordering::SeqCst);
+    }
+
+    /// To be called with the output locked, before looking for what there is to send.
+    pub(crate) fn will_look(&self) {
+        self.wanted.store(false, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Whether somebody wanted to send while the output was locked. To be called after
+    /// unlocking it.
+    pub(crate) fn is_wanted(&self) -> bool {
+        // SYNC POINT output: after unlocking, against the failed `try_output` after `want`.
+        fence(Ordering::SeqCst);
+        self.wanted.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn try_output(&self) -> Option<MutexGuard<'_, Output>> {
+        match self.output.try_lock() {
+            Ok(output) => Some(output),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    pub(crate) fn output(&self) -> MutexGuard<'_, Output> {
+        self.output.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    // ---- what it is found to be -------------------------------------------------------
+
+    /// Marks it closed; `false` if it was.
+    pub(crate) fn close(&self) -> bool {
+        !self.closed.swap(true, Ordering::AcqRel)
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Marks it handed over to its network's sender; `false` if it was.
+    pub(crate) fn hand_over(&self) -> bool {
+        !self.handed_over.swap(true, Ordering::AcqRel)
+    }
+
+    /// The sender has taken it out of its mailbox.
+    pub(crate) fn taken_over(&self) {
+        self.handed_over.store(false, Ordering::Release);
+    }
+
+    pub(crate) fn is_slow(&self) -> bool {
+        self.slow.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_slow(&self, slow: bool) {
+        if self.is_slow() != slow {
+            self.slow.store(slow, Ordering::Relaxed);
+        }
+    }
+
+    // ---- echoes -----------------------------------------------------------------------
+
+    /// Queues a ping or a pong; `false` when too many wait.
+    pub(crate) fn push_echo(&self, kind: Kind, token: u64) -> bool {
+        let mut echoes = self.echoes.lock().unwrap_or_else(PoisonError::into_inner);
+        if echoes.len() >= ECHOES_MOST * HEADER_BYTES {
+            return false;
+        }
+        echoes.extend_from_slice(&Header::echo(kind, token).to_control_frame());
+        self.has_echoes.store(true, Ordering::Release);
+        true
+    }
+
+    fn take_echoes(&self, into: &mut Vec<u8>) {
+        if self.has_echoes.load(Ordering::Acquire) {
+            let mut echoes = self.echoes.lock().unwrap_or_else(PoisonError::into_inner);
+            self.has_echoes.store(false, Ordering::Relaxed);
+            into.append(&mut echoes);
+        }
+    }
+
+    /// Moves echoes and what `poll_control` gives into the urgent outbox.
+    pub(crate) fn push_control(&self, output: &mut Output, poll: impl FnOnce(&mut Vec<u8>)) {
+        let control = &mut output.control;
+        self.take_echoes(control);
+        poll(control);
+        if !control.is_empty() {
+            let frames = bytes::Bytes::copy_from_slice(control);
+            control.clear();
+            let lane = &mut output.urgent;
+            lane.control_frames += u64::try_from(frames.len() / HEADER_BYTES).unwrap_or(0);
+            lane.outbox.push(Buffer::shared(frames), None);
+        }
+    }
+}
+
+/// The sending halves of a link, and what waits for them.
+#[derive(Debug)]
+pub(crate) struct Output {
+    pub(crate) urgent: LaneOutput,
+    pub(crate) bulk: LaneOutput,
+    /// What has left and the flow table does not know of yet.
+    pub(crate) departed: Vec<Departure>,
+    control: Vec<u8>,
+}
+
+impl Output {
+    pub(crate) const fn lane(&mut self, class: LaneClass) -> &mut LaneOutput {
+        match class {
+            LaneClass::Urgent => &mut self.urgent,
+            LaneClass::Bulk => &mut self.bulk,
+        }
+    }
+
+    pub(crate) fn lanes(&mut self) -> [&mut LaneOutput; 2] {
+        [&mut self.urgent, &mut self.bulk]
+    }
+
+    /// Whether both outboxes are empty.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.urgent.outbox.is_empty() && self.bulk.outbox.is_empty()
+    }
+}
+
+/// One lane's sending half.
+#[derive(Debug)]
+pub(crate) struct LaneOutput {
+    /// `None` when the link is closed and its sender's thread has let go of it.
+    pub(crate) sender: Option<Box<dyn LaneSender>>,
+    /// Frames with what they are in the flow table; control frames with nothing.
+    pub(crate) outbox: Outbox<Option<Departure>>,
+    /// Whether the lane took less than it was offered: the sender's thread waits for it.
+    pub(crate) is_blocked: bool,
+    /// Whether the sender's thread has its descriptor in its poller.
+    pub(crate) is_watched: bool,
+    /// Control frames whose copies (on static lanes) have not been left out of the count yet.
+    control_frames: u64,
+}
+
+impl LaneOutput {
+    fn new(sender: Box<dyn LaneSender>) -> Self {
+        let outbox = Outbox::new(sender.shape(), Policy::Gathering, frame_length);
+        Self {
+            sender: Some(sender),
+            outbox,
+            is_blocked: false,
+            is_watched: false,
+            control_frames: 0,
+        }
+    }
+
+    /// Whether the lane lends slots.
+    pub(crate) fn is_static(&self) -> bool {
+        let shape = self.sender.as_ref().map(|sender| sender.shape());
+        matches!(shape, Some(Shape::Static { .. }))
+    }
+
+    /// How many of `copies` were of data frames.
+    pub(crate) fn data_copies(&mut self, copies: u64) -> u64 {
+        let control = copies.min(self.control_frames);
+        self.control_frames -= control;
+        copies - control
+    }
+
+    /// Lets go of the lane, and of everything that waited for it.
+    pub(crate) fn let_go(&mut self) -> Option<Box<dyn LaneSender>> {
+        self.outbox = Outbox::new(
+            Shape::Dynamic { gather_limit: 1 },
+            Policy::Eager,
+            frame_length,
+        );
+        self.is_blocked = false;
+        self.is_watched = false;
+        self.sender.take()
+    }
+}

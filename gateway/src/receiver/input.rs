@@ -1,0 +1,102 @@
+//! One lane as its receiver sees it.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+
+use bytes::BytesMut;
+use madgate_gtm::Time;
+use madgate_gtm::transit::Lane;
+use madgate_gtm::wire::HEADER_BYTES;
+use madgate_tm::{LaneClass, LaneReceiver, ReceivedSlot, Shape};
+
+use super::gather::Gather;
+use super::straight::Straight;
+use super::stream::Coming;
+use crate::link::Link;
+use crate::scan::{Rules, URGENT_FRAME_BYTES};
+
+/// One lane. What is kept between two turns is the part of a frame that has arrived, and
+/// nothing while there is none: a thousand idle links cost next to nothing.
+#[derive(Debug)]
+pub(super) struct Input {
+    pub(super) link: Arc<Link>,
+    pub(super) rules: Rules,
+    pub(super) receiver: Box<dyn LaneReceiver>,
+    pub(super) is_static: bool,
+    /// Whether it is looked at in each pass.
+    pub(super) is_hot: bool,
+    /// When something came last.
+    pub(super) active_at: Time,
+
+    /// The beginning of a frame, with the batch that it is in.
+    pub(super) batch: Option<BytesMut>,
+    /// Or the beginning of a frame in memory of its own.
+    pub(super) small: Vec<u8>,
+    /// Bytes that the frame whose beginning is here is long, if that is known.
+    pub(super) frame_bytes: Option<usize>,
+    /// Or a frame that is received straight into where it leaves from.
+    pub(super) straight: Option<Straight>,
+    /// Whether frames went straight lately: the next one's header is then read by itself.
+    pub(super) prefers_straight: bool,
+    /// The block that is coming, and how much of it is waited for.
+    pub(super) coming: Option<Coming>,
+    pub(super) gather: Gather,
+
+    /// Static: slots that went on by reference, oldest first, and since when the oldest of
+    /// them keeps the lane short of slots.
+    pub(super) held: VecDeque<Weak<ReceivedSlot>>,
+    pub(super) slots: usize,
+    pub(super) short_since: Option<Time>,
+    /// Whether the receiver keeps its deadlines.
+    pub(super) is_timed: bool,
+}
+
+impl Input {
+    pub(super) fn new(
+        link: Arc<Link>,
+        class: LaneClass,
+        receiver: Box<dyn LaneReceiver>,
+        batch_bytes: usize,
+        now: Time,
+    ) -> Self {
+        let (lane, largest_frame) = match class {
+            LaneClass::Urgent => (Lane::Urgent, URGENT_FRAME_BYTES),
+            LaneClass::Bulk => (Lane::Bulk, batch_bytes),
+        };
+        let goes_ahead = !link.is_dialed;
+        let (is_static, slots) = match receiver.shape() {
+            Shape::Static { slots, .. } => (true, slots),
+            Shape::Dynamic { .. } => (false, 0),
+        };
+        Self {
+            link,
+            rules: Rules {
+                lane,
+                goes_ahead,
+                largest_frame,
+            },
+            receiver,
+            is_static,
+            is_hot: false,
+            active_at: now,
+            batch: None,
+            small: Vec::new(),
+            frame_bytes: None,
+            straight: None,
+            prefers_straight: false,
+            coming: None,
+            gather: Gather::new(),
+            held: VecDeque::new(),
+            slots,
+            short_since: None,
+            is_timed: false,
+        }
+    }
+
+    /// Whether the next bytes are read straight into a slot, or are the header that tells
+    /// whether they can be.
+    pub(super) fn goes_straight(&self) -> bool {
+        self.straight.is_some()
+            || (self.prefers_straight && self.batch.is_none() && self.small.len() < HEADER_BYTES)
+    }
+}

@@ -1,0 +1,367 @@
+//! The receiver of one network: `madgate-rx-<network>`.
+//!
+//! It waits on every lane of its network, reads what is there in batches, takes the frames in
+//! (see [`intake`](crate::intake)), and sends on what it can at once. Lanes that were active
+//! a moment ago are *hot*: they are looked at again and again before the thread sleeps.
+//!
+//! ```text
+//!          ┌ stream.rs    sockets: batches of many frames
+//!  lane ───┤   └ straight.rs   large frames, into a slot of the lane that they leave by
+//!          └ slots.rs     shared memory: slot by slot
+//! ```
+
+mod gather;
+mod input;
+mod memory;
+mod slots;
+mod straight;
+mod stream;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use crossbeam_channel::Receiver as Mailbox;
+use madgate_gtm::wire::HEADER_BYTES;
+use madgate_tm::{LaneClass, LaneError, LaneReceiver, Poller, Ready};
+
+use crate::batch::Batches;
+use crate::counters::add;
+use crate::engine::{Command, Engine, Hub, Touched};
+use crate::fault::Fault;
+use crate::link::Link;
+use crate::scan::Item;
+use crate::waiting::{PASSES_PER_LOOK, Waiting};
+use input::Input;
+
+/// Times that what a lost link still holds is read at most.
+const LAST_READS: usize = 64;
+
+/// The thread's state.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    engine: Arc<Engine>,
+    /// Which of the engine's networks.
+    network: usize,
+    poller: Poller,
+    freed: Mailbox<()>,
+    inputs: Vec<Option<Input>>,
+    vacant: Vec<usize>,
+    /// Inputs that are looked at in each pass.
+    hot: Vec<usize>,
+    /// Inputs that have deadlines.
+    timed: Vec<usize>,
+    waiting: Waiting,
+    passes: u32,
+    // What a turn uses, kept so that nothing is allocated.
+    batches: Batches,
+    items: Vec<Item>,
+    /// Room for one header.
+    head: BytesMut,
+    touched: Touched,
+    ready: Vec<Ready>,
+    is_paused: bool,
+}
+
+impl Receiver {
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        network: usize,
+        poller: Poller,
+        freed: Mailbox<()>,
+        batches: Batches,
+    ) -> Self {
+        let waiting = Waiting::new(engine.settings.wait);
+        Self {
+            engine,
+            network,
+            poller,
+            freed,
+            inputs: Vec::new(),
+            vacant: Vec::new(),
+            hot: Vec::new(),
+            timed: Vec::new(),
+            waiting,
+            passes: 0,
+            batches,
+            items: Vec::new(),
+            head: BytesMut::with_capacity(HEADER_BYTES),
+            touched: Touched::default(),
+            ready: Vec::new(),
+            is_paused: false,
+        }
+    }
+
+    /// Receives until the engine stops.
+    pub(crate) fn run(mut self) {
+        while !self.engine.is_stopping() {
+            self.do_work();
+        }
+    }
+
+    /// One pass: everything that can be done now; sleeps when that is nothing. Returns
+    /// whether anything was received.
+    pub(crate) fn do_work(&mut self) -> bool {
+        self.obey();
+        let mut progress = self.look_at_hot();
+        self.passes = self.passes.wrapping_add(1);
+        if self.hot.is_empty() || self.passes.is_multiple_of(PASSES_PER_LOOK) {
+            let now = self.engine.now();
+            let sleep = if progress { None } else { self.cool(now) };
+            progress |= self.look_at_descriptors(sleep);
+        }
+        if !progress && !self.hot.is_empty() {
+            Waiting::pause(self.passes, self.hot_costs_calls());
+        }
+        progress
+    }
+
+    fn hub(&self) -> &Hub {
+        &self.engine.networks[self.network]
+    }
+
+    // ---- where to look ------------------------------------------------------------------
+
+    fn look_at_hot(&mut self) -> bool {
+        let mut progress = false;
+        let mut at = 0;
+        while let Some(&index) = self.hot.get(at) {
+            progress |= self.turn(index);
+            at += 1;
+        }
+        progress
+    }
+
+    fn hot_costs_calls(&self) -> bool {
+        self.hot.iter().any(|&index| {
+            self.inputs[index]
+                .as_ref()
+                .is_some_and(|input| !input.is_static)
+        })
+    }
+
+    /// Lanes that were quiet for long are not looked at any longer until they tell. Returns
+    /// for how long the thread may sleep; `None` if it must not.
+    fn cool(&mut self, now: madgate_gtm::Time) -> Option<Option<Duration>> {
+        let mut at = 0;
+        while let Some(&index) = self.hot.get(at) {
+            let stays_hot = match &mut self.inputs[index] {
+                Some(input) if self.waiting.is_worth_it(input.active_at, now) => true,
+                // A lane that has failed says so when it is received from.
+                Some(input) => !input.receiver.arm().unwrap_or(false),
+                None => false,
+            };
+            if stays_hot {
+                at += 1;
+            } else {
+                if let Some(input) = &mut self.inputs[index] {
+                    input.is_hot = false;
+                }
+                self.hot.swap_remove(at);
+            }
+        }
+        self.hot.is_empty().then(|| self.next_deadline(now))
+    }
+
+    fn heat(&mut self, index: usize, now: madgate_gtm::Time) {
+        let Some(input) = &mut self.inputs[index] else {
+            return;
+        };
+        input.active_at = now;
+        let is_pointless = !input.is_static && self.waiting.sleeps_at_once();
+        let is_hot = !is_pointless && input.gather.is_off();
+        if is_hot != input.is_hot {
+            input.is_hot = is_hot;
+            if is_hot {
+                self.hot.push(index);
+            } else {
+                self.hot.retain(|hot| *hot != index);
+            }
+        }
+    }
+
+    /// Looks which descriptors are ready, after `sleep` at most; receives from those.
+    #[allow(
+        clippy::option_option,
+        reason = "not at all, for some time, or without limit"
+    )]
+    fn look_at_descriptors(&mut self, sleep: Option<Option<Duration>>) -> bool {
+        let timeout = match sleep {
+            None => Some(Duration::ZERO),
+            Some(limit) => {
+                add(&self.hub().tally.sleeps, 1);
+                limit
+            }
+        };
+        self.ready.clear();
+        match self.poller.wait(timeout) {
+            Ok(ready) => self.ready.extend_from_slice(ready),
+            Err(error) => tracing::error!(%error, "waiting for the network failed"),
+        }
+        let mut progress = false;
+        for at in 0..self.ready.len() {
+            let Ok(index) = usize::try_from(self.ready[at].token) else {
+                continue;
+            };
+            let Some(Some(input)) = self.inputs.get_mut(index) else {
+                continue;
+            };
+            if input.is_static {
+                input.receiver.acknowledge_wake();
+                // It was armed: it has to be looked at until it is armed again.
+                let now = self.engine.now();
+                self.heat(index, now);
+            }
+            progress |= self.turn(index);
+        }
+        self.keep_deadlines();
+        progress
+    }
+
+    // ---- receiving ------------------------------------------------------------------------
+
+    /// Receives from one lane and sends on what came; closes its link if that fails.
+    fn turn(&mut self, index: usize) -> bool {
+        let Some(Some(mut input)) = self.inputs.get_mut(index).map(Option::take) else {
+            return false;
+        };
+        if self.is_paused && !input.link.is_dialed {
+            self.inputs[index] = Some(input);
+            return false;
+        }
+        let received = self.receive(&mut input);
+        let link = Arc::clone(&input.link);
+        self.inputs[index] = Some(input);
+        let progress = match received {
+            Ok(progress) => progress,
+            Err(fault) => {
+                self.fail(index, &link, &fault);
+                true
+            }
+        };
+        if progress {
+            let now = self.engine.now();
+            self.heat(index, now);
+            self.note_deadlines(index);
+        }
+        self.serve_touched();
+        progress
+    }
+
+    /// Sends on what links that were touched have to send.
+    fn serve_touched(&mut self) {
+        self.engine.serve_all(&mut self.touched);
+    }
+
+    fn receive(&mut self, input: &mut Input) -> Result<bool, Fault> {
+        if input.is_static {
+            self.receive_slots(input)
+        } else {
+            self.receive_stream(input)
+        }
+    }
+
+    /// A lane has failed. What the link's other lane still holds is taken in: a peer that
+    /// ends in order has sent all of it.
+    fn fail(&mut self, index: usize, link: &Arc<Link>, fault: &Fault) {
+        if matches!(fault, Fault::Lane(LaneError::Closed)) && !link.is_closed() {
+            for other in 0..self.inputs.len() {
+                let Some(mut input) = self.inputs[other].take() else {
+                    continue;
+                };
+                if other != index && Arc::ptr_eq(&input.link, link) {
+                    for _ in 0..LAST_READS {
+                        if !matches!(self.receive(&mut input), Ok(true)) {
+                            break;
+                        }
+                    }
+                }
+                self.inputs[other] = Some(input);
+            }
+        }
+        self.engine.close_link(link, fault, &mut self.touched);
+        self.let_go(link);
+    }
+
+    // ---- commands -------------------------------------------------------------------------
+
+    fn obey(&mut self) {
+        for command in self.hub().take_commands() {
+            match command {
+                Command::Add(link, class, receiver) => self.add(link, class, receiver),
+                Command::Drop(link) => self.let_go(&link),
+            }
+        }
+        if self.engine.is_draining() && !self.is_paused {
+            self.pause();
+        }
+    }
+
+    fn add(&mut self, link: Arc<Link>, class: LaneClass, receiver: Box<dyn LaneReceiver>) {
+        if link.is_closed() {
+            return;
+        }
+        let index = self.vacant.pop().unwrap_or_else(|| {
+            self.inputs.push(None);
+            self.inputs.len() - 1
+        });
+        let token = u64::try_from(index).unwrap_or(u64::MAX - 1);
+        let (descriptor, interest) = receiver.descriptor();
+        let watched = self.poller.add(descriptor, token, interest);
+        let now = self.engine.now();
+        let input = Input::new(
+            Arc::clone(&link),
+            class,
+            receiver,
+            self.batches.capacity(),
+            now,
+        );
+        let is_static = input.is_static;
+        self.inputs[index] = Some(input);
+        if let Err(error) = watched {
+            tracing::error!(%error, "a link cannot be waited for");
+            self.fail(index, &link, &Fault::Lane(LaneError::Broken(error)));
+        } else if is_static {
+            // Not armed yet.
+            self.heat(index, now);
+        }
+    }
+
+    /// Lets go of a link that is closed.
+    fn let_go(&mut self, link: &Arc<Link>) {
+        for index in 0..self.inputs.len() {
+            let is_its = |input: &Input| Arc::ptr_eq(&input.link, link);
+            if !self.inputs[index].as_ref().is_some_and(is_its) {
+                continue;
+            }
+            if let Some(input) = self.inputs[index].take() {
+                let (descriptor, _) = input.receiver.descriptor();
+                // It was added; what could go wrong went wrong then.
+                let _ = self.poller.remove(descriptor);
+                if let Some(batch) = input.batch {
+                    self.batches.give_back(batch);
+                }
+                self.hot.retain(|hot| *hot != index);
+                self.timed.retain(|timed| *timed != index);
+                self.vacant.push(index);
+            }
+        }
+    }
+
+    /// The gateway drains: data stays where it is, with the source in the end.
+    fn pause(&mut self) {
+        self.is_paused = true;
+        for index in 0..self.inputs.len() {
+            let Some(input) = &mut self.inputs[index] else {
+                continue;
+            };
+            if !input.link.is_dialed {
+                let (descriptor, _) = input.receiver.descriptor();
+                // As above.
+                let _ = self.poller.remove(descriptor);
+                input.is_hot = false;
+                self.hot.retain(|hot| *hot != index);
+            }
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Receiving from shared memory: slot by slot.
+//!
+//! A large frame goes on where it is, and its slot back when it has left. Small frames are
+//! copied out, those of many slots together, and go on like those of a socket.
+
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use madgate_gtm::transit::Lane;
+use madgate_gtm::wire::{Flags, HEADER_BYTES};
+use madgate_gtm::{Header, Kind};
+use madgate_tm::ReceivedSlot;
+
+use super::Receiver;
+use super::input::Input;
+use crate::fault::Fault;
+use crate::frame::Frame;
+use crate::intake::note_corrupt;
+use crate::scan::{Item, run_of, scan};
+
+/// Slots that are taken from one lane before the others have their turn.
+const SLOTS_PER_TURN: usize = 64;
+
+/// Large frames of these before what they touched is served.
+const LARGE_PER_SERVE: usize = 4;
+
+impl Receiver {
+    /// Receives the slots that are there. Returns whether any were.
+    pub(super) fn receive_slots(&mut self, input: &mut Input) -> Result<bool, Fault> {
+        let mut batch: Option<BytesMut> = None;
+        let result = self.collect_slots(input, &mut batch);
+        if let Some(batch) = batch {
+            self.batches.give_back(batch);
+        }
+        result
+    }
+
+    fn collect_slots(
+        &mut self,
+        input: &mut Input,
+        batch: &mut Option<BytesMut>,
+    ) -> Result<bool, Fault> {
+        let mut progress = false;
+        let mut large = 0;
+        for _ in 0..SLOTS_PER_TURN {
+            let Some(slot) = input.receiver.try_receive_slot()? else {
+                break;
+            };
+            progress = true;
+            self.note_received(slot.len());
+            if let Some(header) = self.large_frame(input, &slot)? {
+                self.pass_on(input, header, slot)?;
+                large += 1;
+                if large == LARGE_PER_SERVE {
+                    large = 0;
+                    self.serve_touched();
+                }
+                continue;
+            }
+            if batch
+                .as_ref()
+                .is_some_and(|batch| batch.capacity() - batch.len() < slot.len())
+            {
+                self.parse_copied(input, batch)?;
+            }
+            let copied = batch.get_or_insert_with(|| self.batch_for(input));
+            let start = copied.len();
+            copied.resize(start + slot.len(), 0);
+            slot.copy_out(0, &mut copied[start..]);
+        }
+        self.parse_copied(input, batch)?;
+        if progress {
+            let now = self.engine.now();
+            Self::note_held(input, now);
+        }
+        Ok(progress)
+    }
+
+    /// The header of the frame that fills a slot, if it is large enough to go on where it is.
+    fn large_frame(&self, input: &Input, slot: &ReceivedSlot) -> Result<Option<Header>, Fault> {
+        let is_large = slot.len() >= HEADER_BYTES + self.engine.settings.direct_bytes;
+        if input.rules.lane != Lane::Bulk || !is_large {
+            return Ok(None);
+        }
+        let mut head = [0; HEADER_BYTES];
+        slot.copy_out(0, &mut head);
+        let header = Header::parse(&head)?;
+        input.rules.check(&header)?;
+        let fills_it = header.frame_bytes() == slot.len();
+        let is_plain = header.kind == Kind::Data && !header.flags.has(Flags::OPEN);
+        Ok(Some(header).filter(|_| fills_it && is_plain))
+    }
+
+    fn pass_on(
+        &mut self,
+        input: &mut Input,
+        header: Header,
+        slot: ReceivedSlot,
+    ) -> Result<(), Fault> {
+        let slot = Arc::new(slot);
+        input.held.push_back(Arc::downgrade(&slot));
+        let payload = HEADER_BYTES..slot.len();
+        let frame = Frame::received(&header.to_bytes(), slot, payload);
+        let run = run_of(&header, Lane::Bulk);
+        self.engine
+            .take_frame(&input.link, &run, frame, &mut self.touched)
+    }
+
+    /// Takes the frames of copied slots in.
+    fn parse_copied(&mut self, input: &Input, batch: &mut Option<BytesMut>) -> Result<(), Fault> {
+        let Some(mut copied) = batch.take() else {
+            return Ok(());
+        };
+        self.items.clear();
+        let scanned = scan(&copied, input.rules, &mut self.items);
+        let scanned = match scanned {
+            Ok(scanned) if scanned.used == copied.len() => scanned,
+            other => {
+                self.batches.give_back(copied);
+                return Err(other.err().unwrap_or(Fault::SplitFrame));
+            }
+        };
+        note_corrupt(&self.engine, &input.link, scanned.corrupt);
+        let mut frames = 0;
+        let mut bytes = 0;
+        for item in &self.items {
+            if let Item::Run { run, .. } = item {
+                frames += u64::from(run.frames);
+                bytes += u64::try_from(run.bytes).unwrap_or(0);
+            }
+        }
+        self.engine.tally.note_copy(frames, bytes);
+        let whole = copied.split_to(scanned.used).freeze();
+        self.batches.give_back(copied);
+        self.engine
+            .take_in(&input.link, &mut self.items, &whole, &mut self.touched)?;
+        drop(whole);
+        self.serve_touched();
+        Ok(())
+    }
+}

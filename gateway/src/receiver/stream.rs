@@ -1,0 +1,149 @@
+//! Receiving from sockets: batches of bytes, parsed where they are.
+
+use bytes::BytesMut;
+use madgate_gtm::Header;
+use madgate_gtm::transit::Lane;
+use madgate_gtm::wire::{DESCRIPTOR_BYTES, Descriptor, Flags, HEADER_BYTES};
+
+use super::Receiver;
+use super::input::Input;
+use crate::counters::add;
+use crate::fault::Fault;
+use crate::intake::note_corrupt;
+use crate::scan::{bytes_of_credit, scan};
+
+/// Calls that receive from one lane before the others have their turn.
+const READS_PER_TURN: usize = 4;
+
+/// The block whose fragments come on a lane, so that it is known how much of it is missing.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Coming {
+    header: Header,
+    length: u64,
+}
+
+impl Receiver {
+    /// Receives what is there, a few batches at most. Returns whether anything was.
+    pub(super) fn receive_stream(&mut self, input: &mut Input) -> Result<bool, Fault> {
+        if input.goes_straight() {
+            return self.receive_straight(input);
+        }
+        let mut batch = self.batch_for(input);
+        let mut progress = false;
+        let mut result = Ok(());
+        for _ in 0..READS_PER_TURN {
+            let room = batch.capacity() - batch.len();
+            let received = match input.receiver.try_receive(&mut [], &mut batch) {
+                Ok(0) => break,
+                Ok(received) => received,
+                Err(error) => {
+                    result = Err(error.into());
+                    break;
+                }
+            };
+            progress = true;
+            self.note_received(received);
+            result = self.parse(input, &mut batch);
+            self.serve_touched();
+            if result.is_err() || received < room || input.straight.is_some() {
+                break;
+            }
+            batch = self.with_room(batch, input.frame_bytes);
+        }
+        self.keep(input, batch);
+        result.map(|()| progress)
+    }
+
+    /// Takes the whole frames of a batch in; what is left of it is the beginning of one.
+    fn parse(&mut self, input: &mut Input, batch: &mut BytesMut) -> Result<(), Fault> {
+        self.items.clear();
+        let scanned = scan(batch, input.rules, &mut self.items)?;
+        note_corrupt(&self.engine, &input.link, scanned.corrupt);
+        let coming = if input.rules.lane == Lane::Bulk {
+            input.note_coming(batch, scanned.last)
+        } else {
+            0
+        };
+        let whole = batch.split_to(scanned.used).freeze();
+        self.engine
+            .take_in(&input.link, &mut self.items, &whole, &mut self.touched)?;
+        drop(whole);
+        input.frame_bytes = scanned.partial.map(|header| header.frame_bytes());
+        if let Some(header) = scanned.partial
+            && self.begin_straight(input, &header, batch)
+        {
+            batch.clear();
+        }
+        if input.rules.lane == Lane::Bulk && input.straight.is_none() {
+            self.gather(input, coming, batch.len());
+        }
+        Ok(())
+    }
+
+    /// Waits for what is certain to come: the rest of a frame that has begun, and of its
+    /// block as far as the source may send it.
+    fn gather(&mut self, input: &mut Input, of_block: u64, here: usize) {
+        let of_frame = input.frame_bytes.unwrap_or(0).saturating_sub(here);
+        let mut certain = of_frame;
+        if of_block > 0
+            && let Some(coming) = &input.coming
+        {
+            let flow = (coming.header.flow, coming.header.label);
+            let passage = self
+                .engine
+                .lock()
+                .transit
+                .passage(input.link.transit, flow.0, flow.1);
+            // What a frame that has begun costs is still counted as promised.
+            let begun = input.frame_bytes.map_or(0, |_| coming.header.charge());
+            let promised = passage.map_or(0, |passage| passage.promised.saturating_sub(begun));
+            let fragment = coming.header.payload_bytes();
+            let may_come = bytes_of_credit(promised, fragment);
+            certain += may_come.min(usize::try_from(of_block).unwrap_or(usize::MAX));
+        }
+        let now = self.engine.now();
+        input.gather.expect(&mut *input.receiver, certain, now);
+    }
+
+    pub(super) fn note_received(&self, bytes: usize) {
+        let tally = &self.engine.networks[self.network].tally;
+        add(&tally.receives, 1);
+        add(
+            &tally.received_bytes,
+            u64::try_from(bytes).unwrap_or(u64::MAX),
+        );
+    }
+}
+
+impl Input {
+    /// Notes the last data frame of a batch (it may only have begun), which starts at `last`.
+    /// Returns how many bytes of its block come after it.
+    fn note_coming(&mut self, batch: &[u8], last: Option<(usize, Header)>) -> u64 {
+        let Some((at, header)) = last else { return 0 };
+        let payload = u64::try_from(header.payload_bytes()).unwrap_or(u64::MAX);
+        let described = header.flags.has(Flags::DESCRIBED);
+        let length = if described {
+            let descriptor = batch[at..].get(HEADER_BYTES..HEADER_BYTES + DESCRIPTOR_BYTES);
+            let descriptor = descriptor.and_then(<[u8]>::first_chunk);
+            descriptor
+                .and_then(|bytes| Descriptor::parse(*bytes).ok())
+                .map(|found| found.length())
+        } else {
+            let is_same = |known: &Coming| {
+                let (a, b) = (&known.header, &header);
+                (a.flow, a.label, a.message, a.block) == (b.flow, b.label, b.message, b.block)
+            };
+            self.coming.filter(is_same).map(|known| known.length)
+        };
+        self.coming = length.map(|length| Coming { header, length });
+        let descriptor = if described {
+            DESCRIPTOR_BYTES as u64
+        } else {
+            0
+        };
+        let end = header
+            .offset
+            .saturating_add(payload.saturating_sub(descriptor));
+        length.map_or(0, |length| length.saturating_sub(end))
+    }
+}

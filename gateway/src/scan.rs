@@ -1,0 +1,197 @@
+//! What is in a batch of bytes that arrived on a link, without I/O.
+//!
+//! [`scan`] walks over the headers of a batch, in place, and says what the bytes are: runs of
+//! data frames that belong together, openings, control frames, and at the end perhaps the
+//! beginning of a frame that is not whole yet. Everything that can be wrong with a frame by
+//! itself is found here; whether it was promised a place is for
+//! [`Transit`](madgate_gtm::Transit) to say.
+
+use std::ops::Range;
+
+use madgate_gtm::Header;
+use madgate_gtm::transit::{Lane, Run};
+use madgate_gtm::wire::{
+    CHARGE_PER_FRAME, Flags, HEADER_BYTES, Kind, OPENING_BYTES, Opening, SMALL_PAYLOAD_BYTES,
+    checksum,
+};
+
+use crate::fault::Fault;
+
+/// Bytes of frames of one flow that go on as one at most: one turn between flows.
+pub(crate) const RUN_BYTES: usize = 64 << 10;
+
+/// The largest frame of an urgent lane.
+pub(crate) const URGENT_FRAME_BYTES: usize = HEADER_BYTES + SMALL_PAYLOAD_BYTES + OPENING_BYTES;
+
+/// What a lane may carry.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rules {
+    pub(crate) lane: Lane,
+    /// Whether it comes from the end that dialled: data frames, and control frames that go
+    /// ahead. From the other end only control frames come that go back.
+    pub(crate) goes_ahead: bool,
+    /// The largest frame, header included.
+    pub(crate) largest_frame: usize,
+}
+
+/// Something whole in a batch.
+#[derive(Debug)]
+pub(crate) enum Item {
+    /// Data frames of one flow, next to each other.
+    Run {
+        run: Run,
+        at: Range<usize>,
+        /// Bytes of the largest of them.
+        largest: usize,
+    },
+    /// A frame that opens a flow.
+    Opening {
+        header: Header,
+        opening: Opening,
+        at: Range<usize>,
+    },
+    /// A control frame, intact.
+    Control(Header),
+}
+
+/// What a scan has found besides the items.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Scanned {
+    /// Bytes of whole frames.
+    pub(crate) used: usize,
+    /// The header of the frame behind them, if it is there and the rest is not.
+    pub(crate) partial: Option<Header>,
+    /// Where the last data frame starts, whole or not, and its header.
+    pub(crate) last: Option<(usize, Header)>,
+    /// Frames that were dropped because their checksum is wrong.
+    pub(crate) corrupt: u32,
+}
+
+/// Appends what `bytes` hold to `items`.
+pub(crate) fn scan(bytes: &[u8], rules: Rules, items: &mut Vec<Item>) -> Result<Scanned, Fault> {
+    let mut scanned = Scanned::default();
+    let first = items.len();
+    while let Some(head) = bytes[scanned.used..].first_chunk::<HEADER_BYTES>() {
+        let header = Header::parse(head)?;
+        rules.check(&header)?;
+        let start = scanned.used;
+        let end = start + header.frame_bytes();
+        if header.kind == Kind::Data && rules.lane == Lane::Bulk {
+            scanned.last = Some((start, header));
+        }
+        if end > bytes.len() {
+            scanned.partial = Some(header);
+            break;
+        }
+        scanned.used = end;
+        if header.kind != Kind::Data {
+            if header.is_intact_control() {
+                items.push(Item::Control(header));
+            } else {
+                scanned.corrupt += 1;
+            }
+        } else if header.flags.has(Flags::OPEN) {
+            let payload = &bytes[start + HEADER_BYTES..end];
+            if checksum::is_intact(&header, payload) {
+                let opening = Opening::parse(payload)?;
+                items.push(Item::Opening {
+                    header,
+                    opening,
+                    at: start..end,
+                });
+            } else {
+                // The source repeats an opening that is not answered.
+                scanned.corrupt += 1;
+            }
+        } else if items.len() == first || !extend(items, &header, start) {
+            items.push(Item::Run {
+                run: run_of(&header, rules.lane),
+                at: start..end,
+                largest: end - start,
+            });
+        }
+    }
+    Ok(scanned)
+}
+
+/// One data frame by itself.
+pub(crate) fn run_of(header: &Header, lane: Lane) -> Run {
+    Run {
+        flow: header.flow,
+        label: header.label,
+        start: header.position,
+        end: header.end_position(),
+        bytes: header.frame_bytes(),
+        frames: 1,
+        lane,
+    }
+}
+
+/// Adds a data frame that starts at `start` to the last run, if it continues it.
+fn extend(items: &mut [Item], header: &Header, start: usize) -> bool {
+    let Some(Item::Run { run, at, largest }) = items.last_mut() else {
+        return false;
+    };
+    let bytes = header.frame_bytes();
+    let continues = at.end == start
+        && run.end == header.position
+        && run.label == header.label
+        && run.flow == header.flow
+        && run.bytes + bytes <= RUN_BYTES;
+    if continues {
+        run.end = header.end_position();
+        run.bytes += bytes;
+        run.frames += 1;
+        at.end += bytes;
+        *largest = (*largest).max(bytes);
+    }
+    continues
+}
+
+impl Rules {
+    /// Whether a frame with this header may come on the lane at all.
+    pub(crate) fn check(&self, header: &Header) -> Result<(), Fault> {
+        if header.frame_bytes() > self.largest_frame {
+            return Err(Fault::TooLong {
+                bytes: header.frame_bytes(),
+                most: self.largest_frame,
+            });
+        }
+        let may_come = match header.kind {
+            Kind::Data => self.goes_ahead,
+            Kind::Ping | Kind::Pong => self.lane == Lane::Urgent,
+            Kind::Credit | Kind::Refusal => self.lane == Lane::Urgent && !self.goes_ahead,
+            Kind::Probe | Kind::Close | Kind::Lost => self.lane == Lane::Urgent && self.goes_ahead,
+        };
+        if !may_come {
+            return Err(Fault::WrongWay(header.kind));
+        }
+        if header.flags.has(Flags::HEADER_ONLY) {
+            return Err(Fault::WithoutChecksum);
+        }
+        Ok(())
+    }
+}
+
+/// Length of the frame that some checked bytes start with, for lanes that cut at frames.
+pub(crate) fn frame_length(bytes: &[u8]) -> usize {
+    match bytes.first_chunk::<HEADER_BYTES>() {
+        Some(&[_, _, _, _, _, _, _, _, _, _, _, _, a, b, c, d, ..]) => {
+            // A frame is shorter than 16 MiB.
+            let length = usize::try_from(u32::from_le_bytes([a, b, c, d])).unwrap_or(usize::MAX);
+            HEADER_BYTES.saturating_add(length).min(bytes.len())
+        }
+        None => bytes.len(),
+    }
+}
+
+/// What a flow's source may still send, as bytes on the wire at least: frames cost more in
+/// credit than their headers are long.
+pub(crate) fn bytes_of_credit(promised: u64, fragment_bytes: usize) -> usize {
+    let fragment = u64::try_from(fragment_bytes).unwrap_or(u64::MAX).max(1);
+    let frames = promised / (fragment + CHARGE_PER_FRAME) + 1;
+    usize::try_from(promised.saturating_sub(frames * CHARGE_PER_FRAME)).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests;

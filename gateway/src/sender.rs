@@ -1,0 +1,322 @@
+//! The sender of one network: `madgate-tx-<network>`.
+//!
+//! It serves links that are handed to it: because a lane took less than there was (it waits
+//! until the lane takes more), or always, where the configuration says so.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::Receiver as Mailbox;
+use madgate_gtm::Time;
+use madgate_tm::{LaneClass, Poller, Ready};
+
+use crate::engine::{Engine, Hub, Touched};
+use crate::link::{LaneOutput, Link};
+use crate::waiting::Waiting;
+
+/// A lane that took less than there was.
+#[derive(Debug)]
+struct Blocked {
+    link: Arc<Link>,
+    class: LaneClass,
+    is_static: bool,
+    /// When it was last found to take nothing, having just been woken or come here.
+    since: Time,
+    /// Whether its descriptor is in the poller. It stays there until the lane is free again.
+    is_watched: bool,
+}
+
+/// The thread's state.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    engine: Arc<Engine>,
+    network: usize,
+    poller: Poller,
+    handovers: Mailbox<Arc<Link>>,
+    /// By token.
+    blocked: Vec<Option<Blocked>>,
+    vacant: Vec<usize>,
+    /// Static lanes that are tried again and again: it costs no system call.
+    trying: Vec<usize>,
+    waiting: Waiting,
+    /// When the last link was handed over.
+    active_at: Time,
+    passes: u32,
+    touched: Touched,
+    ready: Vec<Ready>,
+}
+
+impl Sender {
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        network: usize,
+        poller: Poller,
+        handovers: Mailbox<Arc<Link>>,
+    ) -> Self {
+        let waiting = Waiting::new(engine.settings.wait);
+        Self {
+            engine,
+            network,
+            poller,
+            handovers,
+            blocked: Vec::new(),
+            vacant: Vec::new(),
+            trying: Vec::new(),
+            waiting,
+            active_at: Time(0),
+            passes: 0,
+            touched: Touched::default(),
+            ready: Vec::new(),
+        }
+    }
+
+    /// Sends until the engine stops.
+    pub(crate) fn run(mut self) {
+        while !self.engine.is_stopping() {
+            self.do_work();
+        }
+    }
+
+    /// One pass: everything that can be done now; sleeps when that is nothing. Returns
+    /// whether anything was done.
+    pub(crate) fn do_work(&mut self) -> bool {
+        let mut progress = self.take_handovers();
+        progress |= self.try_again();
+        self.engine.serve_all(&mut self.touched);
+        self.passes = self.passes.wrapping_add(1);
+        let now = self.engine.now();
+        // With every batch handed over, the next one is looked for like the next arrival.
+        let expects = self.engine.hands_over() && self.waiting.is_worth_it(self.active_at, now);
+        if progress {
+            return true;
+        }
+        let sleeps = !expects && self.trying.is_empty();
+        progress = self.look_at_descriptors(if sleeps { None } else { Some(Duration::ZERO) });
+        if !progress && !sleeps {
+            Waiting::pause(self.passes, expects);
+        }
+        progress
+    }
+
+    fn hub(&self) -> &Hub {
+        &self.engine.networks[self.network]
+    }
+
+    fn take_handovers(&mut self) -> bool {
+        let mut progress = false;
+        while let Ok(link) = self.handovers.try_recv() {
+            progress = true;
+            link.taken_over();
+            self.attend(&link);
+        }
+        if self.hub().take_overflow() {
+            progress = true;
+            let network = self.hub().network;
+            let all: Vec<_> = {
+                let shared = self.engine.lock();
+                shared
+                    .links
+                    .values()
+                    .filter(|link| link.request.network == network)
+                    .cloned()
+                    .collect()
+            };
+            for link in all {
+                self.attend(&link);
+            }
+        }
+        if progress {
+            self.active_at = self.engine.now();
+        }
+        progress
+    }
+
+    /// Serves a link; lanes that take no more are waited for.
+    fn attend(&mut self, link: &Arc<Link>) {
+        if link.is_closed() {
+            self.let_go(link);
+            return;
+        }
+        self.engine.serve(link, &mut self.touched);
+        let mut output = link.output();
+        for class in [LaneClass::Urgent, LaneClass::Bulk] {
+            let lane = output.lane(class);
+            if lane.sender.is_none() || !lane.is_blocked || lane.is_watched {
+                continue;
+            }
+            lane.is_watched = true;
+            let is_static = lane.is_static();
+            let index = self.vacant.pop().unwrap_or_else(|| {
+                self.blocked.push(None);
+                self.blocked.len() - 1
+            });
+            self.blocked[index] = Some(Blocked {
+                link: Arc::clone(link),
+                class,
+                is_static,
+                since: self.engine.now(),
+                is_watched: false,
+            });
+            if is_static || !self.watch(index, lane) {
+                self.trying.push(index);
+            }
+        }
+    }
+
+    // ---- lanes that are blocked ---------------------------------------------------------
+
+    /// Tries those that are tried again and again; begins to wait for those that were for
+    /// long enough.
+    fn try_again(&mut self) -> bool {
+        let mut progress = false;
+        let mut at = 0;
+        while let Some(&index) = self.trying.get(at) {
+            if self.retry(index) {
+                progress = true;
+                self.trying.swap_remove(at);
+            } else if self.is_tried_enough(index) {
+                self.trying.swap_remove(at);
+            } else {
+                at += 1;
+            }
+        }
+        progress
+    }
+
+    /// Offers a lane what waits for it. Returns whether it is blocked no longer.
+    fn retry(&mut self, index: usize) -> bool {
+        let Some(Blocked { link, class, .. }) = &self.blocked[index] else {
+            return true;
+        };
+        let (link, class) = (Arc::clone(link), *class);
+        link.output().lane(class).is_blocked = false;
+        self.engine.serve(&link, &mut self.touched);
+        let mut output = link.output();
+        let lane = output.lane(class);
+        let is_free = lane.sender.is_none() || !lane.is_blocked;
+        if is_free {
+            self.release(index, lane);
+        }
+        is_free
+    }
+
+    /// Whether a lane is waited for from now on.
+    fn is_tried_enough(&mut self, index: usize) -> bool {
+        let now = self.engine.now();
+        let Some(Blocked {
+            link,
+            class,
+            is_static,
+            since,
+            ..
+        }) = &self.blocked[index]
+        else {
+            return true;
+        };
+        if *is_static && self.waiting.is_worth_it(*since, now) {
+            return false;
+        }
+        let (link, class) = (Arc::clone(link), *class);
+        let mut output = link.output();
+        self.watch(index, output.lane(class))
+    }
+
+    /// Waits for the descriptor of a lane. Returns whether it does; if not, it is to be
+    /// tried again.
+    fn watch(&mut self, index: usize, lane: &mut LaneOutput) -> bool {
+        let (Some(blocked), Some(sender)) = (&mut self.blocked[index], &mut lane.sender) else {
+            return false;
+        };
+        // A lane that has failed says so when it is sent on.
+        if !sender.arm().unwrap_or(false) {
+            return false;
+        }
+        if !blocked.is_watched {
+            let token = u64::try_from(index).unwrap_or(u64::MAX - 1);
+            let (descriptor, interest) = sender.descriptor();
+            match self.poller.add(descriptor, token, interest) {
+                Ok(()) => blocked.is_watched = true,
+                Err(error) => tracing::warn!(%error, "a lane cannot be waited for"),
+            }
+        }
+        blocked.is_watched
+    }
+
+    /// The lane is free, or gone.
+    fn release(&mut self, index: usize, lane: &mut LaneOutput) {
+        let Some(blocked) = self.blocked[index].take() else {
+            return;
+        };
+        if blocked.is_watched
+            && let Some(sender) = &lane.sender
+        {
+            let (descriptor, _) = sender.descriptor();
+            // It was added; what could go wrong went wrong then.
+            let _ = self.poller.remove(descriptor);
+        }
+        lane.is_watched = false;
+        self.vacant.push(index);
+    }
+
+    fn look_at_descriptors(&mut self, timeout: Option<Duration>) -> bool {
+        self.ready.clear();
+        match self.poller.wait(timeout) {
+            Ok(ready) => self.ready.extend_from_slice(ready),
+            Err(error) => tracing::error!(%error, "waiting for the network failed"),
+        }
+        for at in 0..self.ready.len() {
+            let Ok(index) = usize::try_from(self.ready[at].token) else {
+                continue;
+            };
+            let Some(Some(blocked)) = self.blocked.get_mut(index) else {
+                continue;
+            };
+            blocked.since = self.engine.now();
+            if blocked.is_static {
+                let link = Arc::clone(&blocked.link);
+                if let Some(sender) = &mut link.output().lane(blocked.class).sender {
+                    sender.acknowledge_wake();
+                }
+                if !self.trying.contains(&index) {
+                    self.trying.push(index);
+                }
+            } else {
+                self.retry(index);
+            }
+        }
+        !self.ready.is_empty()
+    }
+
+    // ---- links that are closed ------------------------------------------------------------
+
+    /// Lets go of a link that is closed: its lanes end here.
+    fn let_go(&mut self, link: &Arc<Link>) {
+        let mut output = link.output();
+        for index in 0..self.blocked.len() {
+            let is_its = |blocked: &Blocked| Arc::ptr_eq(&blocked.link, link);
+            if let Some(blocked) = self.blocked[index]
+                .as_ref()
+                .filter(|blocked| is_its(blocked))
+            {
+                let class = blocked.class;
+                self.release(index, output.lane(class));
+                self.trying.retain(|trying| *trying != index);
+            }
+        }
+        let dropped: usize = output
+            .lanes()
+            .iter()
+            .map(|lane| lane.outbox.queued_bytes())
+            .sum();
+        let ends: Vec<_> = output.lanes().into_iter().map(LaneOutput::let_go).collect();
+        drop(output);
+        if dropped > 0 {
+            tracing::debug!(
+                bytes = dropped,
+                "dropped with a link; their source has them"
+            );
+        }
+        drop(ends);
+        self.engine.feed();
+    }
+}

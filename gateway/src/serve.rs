@@ -1,0 +1,164 @@
+//! Sending: from the flow table, through a link's outboxes, to its lanes.
+
+use std::sync::Arc;
+
+use madgate_gtm::transit::Lane;
+use madgate_tm::LaneClass;
+
+use crate::counters::add;
+use crate::engine::{Engine, Hub, Touched};
+use crate::fault::Fault;
+use crate::link::{LaneOutput, Link, Output};
+
+/// Bytes that are taken from flows for a lane before it has sent them: flows take turns up
+/// to there, and no further.
+const OUTBOX_BYTES: usize = 256 << 10;
+
+/// Bytes of control frames that are taken at once.
+const CONTROL_BYTES: usize = 16 << 10;
+
+impl Engine {
+    /// Sends what `touched` links have to send, and what follows from it, until nothing is
+    /// left that is not blocked.
+    pub(crate) fn serve_all(&self, touched: &mut Touched) {
+        while let Some(link) = touched.next() {
+            if self.hands_over() {
+                if let Some(hub) = self.hub(link.request.network) {
+                    hub.hand_over(&link);
+                }
+            } else {
+                self.serve(&link, touched);
+            }
+        }
+    }
+
+    /// Sends what one link has to send. If somebody else is sending on it, they do it.
+    pub(crate) fn serve(&self, link: &Arc<Link>, touched: &mut Touched) {
+        let Some(hub) = self.hub(link.request.network) else {
+            return;
+        };
+        link.want();
+        while link.is_wanted() && !link.is_closed() {
+            let Some(mut output) = link.try_output() else {
+                return;
+            };
+            link.will_look();
+            let pumped = self.pump(hub, link, &mut output, touched);
+            let needs_thread = output
+                .lanes()
+                .iter()
+                .any(|lane| lane.is_blocked && !lane.is_watched);
+            drop(output);
+            match pumped {
+                Ok(()) if needs_thread => hub.hand_over(link),
+                Ok(()) => {}
+                Err(fault) => self.close_link(link, &fault, touched),
+            }
+        }
+    }
+
+    /// Fills the outboxes and empties them into the lanes, until there is nothing more or
+    /// the lanes take no more.
+    fn pump(
+        &self,
+        hub: &Hub,
+        link: &Link,
+        output: &mut Output,
+        touched: &mut Touched,
+    ) -> Result<(), Fault> {
+        loop {
+            self.fill(link, output, touched);
+            let mut departed = std::mem::take(&mut output.departed);
+            let sent = self
+                .flush(hub, &mut output.urgent, &mut departed)
+                .and_then(|urgent| Ok(urgent | self.flush(hub, &mut output.bulk, &mut departed)?));
+            output.departed = departed;
+            if !sent? {
+                return Ok(());
+            }
+            self.feed();
+        }
+    }
+
+    /// Tells the flow table what has left, and takes what is next.
+    fn fill(&self, link: &Link, output: &mut Output, touched: &mut Touched) {
+        let mut shared = self.lock();
+        for departure in output.departed.drain(..) {
+            if let Some(back) = shared.transit.handle_departure(&departure) {
+                shared.touch_link(back, touched);
+            }
+        }
+        let transit = &mut shared.transit;
+        if !output.urgent.is_blocked {
+            link.push_control(output, |control| {
+                transit.poll_control(link.transit, control, CONTROL_BYTES);
+            });
+        }
+        if !link.is_dialed {
+            return;
+        }
+        for (class, lane) in [
+            (LaneClass::Urgent, Lane::Urgent),
+            (LaneClass::Bulk, Lane::Bulk),
+        ] {
+            let output = output.lane(class);
+            let queued = output.outbox.queued_bytes();
+            if output.is_blocked || queued >= OUTBOX_BYTES {
+                continue;
+            }
+            transit.poll_transmit(
+                link.transit,
+                lane,
+                OUTBOX_BYTES - queued,
+                |frame, departure| {
+                    output
+                        .outbox
+                        .push(frame.into_buffer(link.transit), Some(departure));
+                },
+            );
+        }
+        if link.is_slow()
+            && output.is_empty()
+            && !transit.has_queued(link.transit, Lane::Urgent)
+            && !transit.has_queued(link.transit, Lane::Bulk)
+        {
+            link.set_slow(false);
+        }
+    }
+
+    /// Sends what a lane takes. Returns whether anything left.
+    fn flush(
+        &self,
+        hub: &Hub,
+        output: &mut LaneOutput,
+        departed: &mut Vec<madgate_gtm::transit::Departure>,
+    ) -> Result<bool, Fault> {
+        let Some(sender) = &mut output.sender else {
+            return Ok(false);
+        };
+        if output.is_blocked || output.outbox.is_empty() {
+            return Ok(false);
+        }
+        let before = *output.outbox.counters();
+        let flushed = output
+            .outbox
+            .flush(&mut **sender, |tag| departed.extend(tag))?;
+        let after = *output.outbox.counters();
+        output.is_blocked = flushed.blocked;
+        if flushed.blocked {
+            add(&hub.tally.blocked, 1);
+        }
+        add(&hub.tally.sends, after.sends - before.sends);
+        add(&hub.tally.sent_bytes, after.bytes - before.bytes);
+        let copies = output.data_copies(after.copies - before.copies);
+        self.tally.note_copy(
+            copies,
+            if copies > 0 {
+                after.copied_bytes - before.copied_bytes
+            } else {
+                0
+            },
+        );
+        Ok(flushed.bytes > 0)
+    }
+}

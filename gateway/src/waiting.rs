@@ -1,0 +1,50 @@
+//! How the engine's threads wait.
+
+use std::time::Duration;
+
+use madgate_gtm::Time;
+use madgate_vchannel::cluster::WaitPolicy;
+
+/// Passes over shared memory, which cost next to nothing, between two times that a spinning
+/// thread lets others run.
+const PASSES_PER_YIELD: u32 = 32;
+
+/// Passes between two looks at the clock while nothing happens.
+pub(crate) const PASSES_PER_LOOK: u32 = 4;
+
+/// How long a thread goes on looking where something happened last.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Waiting {
+    spin: Option<Duration>,
+}
+
+impl Waiting {
+    pub(crate) const fn new(policy: WaitPolicy) -> Self {
+        let spin = match policy {
+            WaitPolicy::Sleep => Some(Duration::ZERO),
+            WaitPolicy::Adaptive { spin } => Some(spin),
+            WaitPolicy::Spin => None,
+        };
+        Self { spin }
+    }
+
+    /// Whether it is worth to look again at something that was active at `active`.
+    pub(crate) fn is_worth_it(&self, active: Time, now: Time) -> bool {
+        self.spin.is_none_or(|spin| now.since(active) < spin)
+    }
+
+    /// Whether it never looks again without having been told.
+    pub(crate) fn sleeps_at_once(&self) -> bool {
+        self.spin == Some(Duration::ZERO)
+    }
+
+    /// Ends a pass that found nothing: lets others run, each time or now and then. Threads
+    /// that spin without it, on fewer processors than they are, are a thousand times slower.
+    pub(crate) fn pause(passes: u32, costs_system_calls: bool) {
+        if costs_system_calls || passes.is_multiple_of(PASSES_PER_YIELD) {
+            std::thread::yield_now();
+        } else {
+            std::hint::spin_loop();
+        }
+    }
+}
