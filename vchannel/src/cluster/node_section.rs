@@ -15,14 +15,16 @@ use super::pattern::{Alignment, Pattern, PatternKind};
 use super::settings::MEMORY_BOUNDS;
 use super::{MAX_NAME_BYTES, MAX_NODES};
 
-/// Reads every `[[node]]` table.
+/// Reads every `[[node]]` table; `is_sound` says of each network whether its addresses can be read.
 pub(super) fn read_nodes(
     tables: Vec<Spanned<DeValue<'_>>>,
     networks: &[Network],
+    is_sound: &[bool],
     report: &mut Report,
 ) -> NodeTable {
     let mut reader = NodeReader {
         networks,
+        is_sound,
         by_name: networks
             .iter()
             .enumerate()
@@ -43,6 +45,8 @@ pub(super) fn read_nodes(
 
 struct NodeReader<'a> {
     networks: &'a [Network],
+    /// Per network, whether it was read without a mistake: else its addresses are not looked at.
+    is_sound: &'a [bool],
     by_name: HashMap<&'a str, NetworkId>,
     nodes: NodeTable,
     /// Per network, who has which address already.
@@ -193,7 +197,9 @@ impl NodeReader<'_> {
             pattern,
             alignment,
         };
-        self.check_addresses(&address, ranks, &span, report);
+        if self.is_sound[network.index()] {
+            self.check_addresses(&address, ranks, &span, report);
+        }
         Some(address)
     }
 

@@ -44,9 +44,9 @@ pub(super) fn parse(text: &str, file: &str, base: &Path) -> Result<Cluster, Clus
 
     let session = read_session(&mut top, base, &mut report);
     let mistakes_before = report.mistakes();
-    let (networks, network_spans) = read_networks(&mut top, base, &mut report);
+    let (networks, network_spans, is_sound) = read_networks(&mut top, base, &mut report);
     let tables = top.take_tables("node", &mut report);
-    let nodes = node_section::read_nodes(tables, &networks, &mut report);
+    let nodes = node_section::read_nodes(tables, &networks, &is_sound, &mut report);
     let channels = read_channels(&mut top, &networks, &mut report);
     let is_whole = report.mistakes() == mistakes_before;
     let gateway_settings = read_gateway(&mut top, &mut report);
@@ -119,24 +119,22 @@ fn read_session(top: &mut Fields<'_>, base: &Path, report: &mut Report) -> Sessi
     session
 }
 
+/// The networks, where each stands, and whether addresses on it can be read.
 fn read_networks(
     top: &mut Fields<'_>,
     base: &Path,
     report: &mut Report,
-) -> (Vec<Network>, Vec<Range<usize>>) {
-    let mut networks = Vec::new();
-    let mut spans = Vec::new();
+) -> (Vec<Network>, Vec<Range<usize>>, Vec<bool>) {
+    let (mut networks, mut spans, mut is_sound) = (Vec::new(), Vec::new(), Vec::new());
     let mut lines: HashMap<String, usize> = HashMap::new();
     for table in top.take_tables("network", report) {
         let span = table.span();
         if networks.len() == MAX_NETWORKS {
-            report.mistake(
-                &span,
-                format!("there are more than {MAX_NETWORKS} networks"),
-                "",
-            );
+            let message = format!("there are more than {MAX_NETWORKS} networks");
+            report.mistake(&span, message, "");
             break;
         }
+        let mistakes_before = report.mistakes();
         let Some(network) = read_network(table, base, report) else {
             continue;
         };
@@ -151,8 +149,9 @@ fn read_networks(
         }
         networks.push(network);
         spans.push(span);
+        is_sound.push(report.mistakes() == mistakes_before);
     }
-    (networks, spans)
+    (networks, spans, is_sound)
 }
 
 fn read_network(table: Spanned<DeValue<'_>>, base: &Path, report: &mut Report) -> Option<Network> {

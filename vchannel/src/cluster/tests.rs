@@ -210,6 +210,22 @@ fn every_mistake_is_found() {
 }
 
 #[test]
+fn the_example_of_the_documentation() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/cluster-file.md");
+    let document = std::fs::read_to_string(path).unwrap();
+    let example = document
+        .split("```toml")
+        .nth(1)
+        .unwrap()
+        .split("```")
+        .next()
+        .unwrap();
+    let cluster = Cluster::parse(example, ".").unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(cluster.node_count(), 21);
+    assert_eq!(cluster.warnings(), []);
+}
+
+#[test]
 fn all_mistakes_are_reported_at_once() {
     let text = DEMO
         .replace("depth = 2", "depth = 0")

@@ -1,0 +1,242 @@
+//! `madgate check`, `routes` and `keygen`: what they say, and how they end.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+const DEMO: &str = r#"
+[session]
+name = "demo"
+key_file = "session.key"
+
+[[network]]
+name = "left"
+protocol = "tcp"
+
+[[network]]
+name = "right"
+protocol = "shm"
+directory = "meet"
+
+[[node]]
+name = "a[0-3]"
+addresses = { left = "10.0.0.[1-4]:7100" }
+
+[[node]]
+name = "gw"
+gateway = true
+memory = "32MiB"
+addresses = { left = "10.0.0.9:7100", right = "gw" }
+
+[[node]]
+name = "b0"
+addresses = { right = "b0" }
+
+[[channel]]
+name = "main"
+networks = ["left", "right"]
+"#;
+
+/// A folder with a cluster file and its key.
+struct Folder(TempDir);
+
+impl Folder {
+    fn with(text: &str) -> Self {
+        let folder = Self(tempfile::tempdir().expect("a folder for the test"));
+        fs::write(folder.cluster(), text).expect("the cluster file is written");
+        let made = madgate(&["keygen"], &folder.key(), &[]);
+        assert!(made.status.success(), "{made:?}");
+        folder
+    }
+
+    fn cluster(&self) -> PathBuf {
+        self.0.path().join("cluster.toml")
+    }
+
+    fn key(&self) -> PathBuf {
+        self.0.path().join("session.key")
+    }
+}
+
+fn madgate(before: &[&str], file: &Path, after: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_madgate"))
+        .args(before)
+        .arg(file)
+        .args(after)
+        .output()
+        .expect("madgate runs")
+}
+
+fn stdout(output: &Output) -> String {
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout.clone()).expect("madgate prints text")
+}
+
+#[track_caller]
+fn failure(output: &Output, code: i32) -> String {
+    assert_eq!(output.status.code(), Some(code), "{output:?}");
+    String::from_utf8(output.stderr.clone()).expect("madgate prints text")
+}
+
+#[test]
+fn check_says_what_the_file_describes() {
+    let folder = Folder::with(DEMO);
+    let said = stdout(&madgate(&["check"], &folder.cluster(), &[]));
+    for expected in [
+        "session demo: 6 nodes, 2 networks, 1 channels",
+        "a[0-3], gw",
+        "gateway gw: left, right",
+        "32MiB: admits 2048 flows at once",
+        "15, of which 4 cross gateways",
+    ] {
+        assert!(said.contains(expected), "{said}");
+    }
+}
+
+#[test]
+fn check_says_everything_that_is_wrong() {
+    let folder = Folder::with(
+        &DEMO
+            .replace("{ left = \"10.0.0.[", "{ lfet = \"10.0.0.[")
+            .replace("shm", "hsm"),
+    );
+    let said = failure(&madgate(&["check"], &folder.cluster(), &[]), 1);
+    assert!(
+        said.contains("cluster.toml:17: unknown network \"lfet\""),
+        "{said}"
+    );
+    assert!(said.contains("did you mean \"left\"?"), "{said}");
+    assert!(
+        said.contains("cluster.toml:12: unknown protocol \"hsm\""),
+        "{said}"
+    );
+    assert!(said.contains("2 mistakes"), "{said}");
+}
+
+#[test]
+fn check_looks_at_the_key_file() {
+    let folder = Folder::with(DEMO);
+    fs::set_permissions(folder.key(), fs::Permissions::from_mode(0o644)).unwrap();
+    let said = failure(&madgate(&["check"], &folder.cluster(), &[]), 1);
+    assert!(said.contains("session.key"), "{said}");
+    fs::remove_file(folder.key()).unwrap();
+    let said = failure(&madgate(&["check"], &folder.cluster(), &[]), 1);
+    assert!(said.contains("madgate keygen"), "{said}");
+}
+
+#[test]
+fn a_file_that_is_not_there() {
+    let nowhere = Path::new("nowhere/cluster.toml");
+    assert!(failure(&madgate(&["check"], nowhere, &[]), 1).contains("cannot be read"));
+    assert!(failure(&madgate(&["routes"], nowhere, &[]), 1).contains("cannot be read"));
+}
+
+#[test]
+fn keys_are_private_and_never_overwritten() {
+    let folder = Folder::with(DEMO);
+    assert_eq!(
+        fs::metadata(folder.key()).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
+    let before = fs::read(folder.key()).unwrap();
+    let said = failure(&madgate(&["keygen"], &folder.key(), &[]), 1);
+    assert!(said.contains("exists already"), "{said}");
+    assert_eq!(fs::read(folder.key()).unwrap(), before);
+}
+
+#[test]
+fn routes_between_two_nodes() {
+    let folder = Folder::with(DEMO);
+    let said = stdout(&madgate(&["routes"], &folder.cluster(), &["a1", "b0"]));
+    assert!(
+        said.contains("a1  b0     64KiB  over left, gw, right"),
+        "{said}"
+    );
+    let said = stdout(&madgate(
+        &["routes"],
+        &folder.cluster(),
+        &["b0", "a1", "--json"],
+    ));
+    assert_eq!(
+        said.trim_end(),
+        r#"{"routes":[{"channel":"main","from":"b0","to":"a1","hops":[{"network":"right","node":"gw"},{"network":"left","node":"a1"}],"fragment_bytes":65536}],"unlisted":0}"#
+    );
+}
+
+#[test]
+fn routes_between_all_places() {
+    let folder = Folder::with(DEMO);
+    let said = stdout(&madgate(&["routes"], &folder.cluster(), &[]));
+    assert_eq!(said.lines().count(), 5, "{said}");
+    assert!(
+        said.contains("a[0-3]  b0         64KiB  over left, gw, right"),
+        "{said}"
+    );
+}
+
+#[test]
+fn routes_that_do_not_exist() {
+    let folder = Folder::with(DEMO);
+    let ask = |after: &[&str]| madgate(&["routes"], &folder.cluster(), after);
+    assert!(failure(&ask(&["a1", "a1"]), 1).contains("to itself"));
+    assert!(failure(&ask(&["a1", "nobody"]), 1).contains("no node"));
+    assert!(failure(&ask(&["--channel", "more"]), 1).contains("no channel"));
+    assert!(failure(&ask(&["a1"]), 2).contains("<TO>"));
+}
+
+/// A ring of 1,000 networks with 100 nodes each, every node a table of its own.
+fn large() -> String {
+    let mut text = String::from("[session]\nname = \"large\"\nkey_file = \"session.key\"\n");
+    let mut networks = Vec::new();
+    for network in 0..1000 {
+        networks.push(format!("\"n{network}\""));
+        let _ = writeln!(
+            text,
+            "[[network]]\nname = \"n{network}\"\nprotocol = \"tcp\""
+        );
+        let host =
+            |network: u32, low: u32| format!("10.{}.{}.{low}:7100", network / 250, network % 250);
+        for node in 1..100 {
+            let _ = writeln!(
+                text,
+                "[[node]]\nname = \"n{network}x{node}\"\naddresses = {{ n{network} = \"{}\" }}",
+                host(network, node)
+            );
+        }
+        let next = (network + 1) % 1000;
+        let _ = writeln!(
+            text,
+            "[[node]]\nname = \"gw{network}\"\ngateway = true\naddresses = {{ n{network} = \"{}\", n{next} = \"{}\" }}",
+            host(network, 200),
+            host(next, 201)
+        );
+    }
+    let _ = writeln!(
+        text,
+        "[[channel]]\nname = \"main\"\nnetworks = [{}]",
+        networks.join(", ")
+    );
+    text
+}
+
+#[test]
+fn a_hundred_thousand_nodes() {
+    let folder = Folder::with(&large());
+    let said = stdout(&madgate(&["check"], &folder.cluster(), &[]));
+    assert!(said.contains("100000 nodes, 1000 networks"), "{said}");
+    assert!(
+        said.contains("4999950000, of which 4994900000 cross gateways"),
+        "{said}"
+    );
+    assert!(said.lines().count() < 300, "a summary, not a list");
+    let said = stdout(&madgate(
+        &["routes"],
+        &folder.cluster(),
+        &["n0x1", "n500x99"],
+    ));
+    assert!(said.contains("gw499, n500"), "{said}");
+}
