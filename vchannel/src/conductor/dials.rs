@@ -231,3 +231,79 @@ impl Dial {
         half + Duration::from_micros(random_u64() % half_us)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::{NetworkId, NodeId};
+    use crate::conductor::LinkKind;
+
+    const PATIENCE: Duration = Duration::from_secs(5);
+
+    fn key(peer: u32) -> DialKey {
+        let request = LinkRequest {
+            kind: LinkKind::Regular,
+            network: NetworkId(0),
+            peer: NodeId(peer),
+        };
+        let party = Party::Endpoint;
+        DialKey { party, request }
+    }
+
+    #[test]
+    fn pauses_grow_and_reasons_are_told_once() {
+        let mut now = Instant::now();
+        let mut dials = Dials::default();
+        dials.dial(key(1), now);
+        let mut longest = BACKOFF_FIRST;
+        for attempt_number in 1..=12 {
+            assert_eq!(dials.next_deadline(), Some(now));
+            let attempt = dials.poll_due(now, PATIENCE).unwrap();
+            assert!(dials.poll_due(now, PATIENCE).is_none());
+            dials.dial(key(1), now);
+            assert_eq!(dials.next_deadline(), Some(now + PATIENCE));
+            // The reason changes once.
+            let error = if attempt_number < 8 {
+                "refused"
+            } else {
+                "lost"
+            };
+            let told = dials.fail(attempt, error, now);
+            let is_news = attempt_number == 1 || attempt_number == 8;
+            assert_eq!(told.is_some(), is_news, "attempt {attempt_number}");
+            if let Some(LinkEvent::DialFailed { attempts, .. }) = told {
+                assert_eq!(attempts, attempt_number);
+            }
+            assert!(dials.fail(attempt, "stale", now).is_none());
+            let next = dials.next_deadline().unwrap();
+            let pause = next - now;
+            assert!(pause >= longest / 2 && pause <= longest, "{pause:?}");
+            longest = (2 * longest).min(BACKOFF_LONGEST);
+            now = next;
+        }
+    }
+
+    #[test]
+    fn attempts_take_turns_and_can_be_cancelled() {
+        let now = Instant::now();
+        let mut dials = Dials::default();
+        let total = u32::try_from(ATTEMPTS_AT_ONCE + 10).unwrap();
+        (0..total).for_each(|peer| dials.dial(key(peer), now));
+        let begun: Vec<Attempt> = std::iter::from_fn(|| dials.poll_due(now, PATIENCE)).collect();
+        assert_eq!(begun.len(), ATTEMPTS_AT_ONCE);
+        assert_eq!(
+            dials.next_deadline(),
+            Some(now + PATIENCE),
+            "no room, nothing due"
+        );
+        let first = begun[0];
+        assert_eq!(dials.cancel(first.key), Some(first));
+        assert_eq!(dials.cancel(first.key), None);
+        assert!(!dials.prolong(first, now));
+        let next = dials.poll_due(now, PATIENCE).unwrap();
+        assert!(dials.poll_due(now, PATIENCE).is_none());
+        assert_eq!(dials.expired(now), None);
+        assert!(dials.prolong(next, now));
+        assert_eq!(dials.expired(now), Some(next));
+    }
+}
