@@ -375,7 +375,15 @@ fn read_wait(fields: &mut Fields<'_>, report: &mut Report) -> WaitPolicy {
         ("adaptive", adaptive),
         ("spin", WaitPolicy::Spin),
     ];
-    fields.word("wait", &words, report).unwrap_or(adaptive)
+    let wait = fields.word("wait", &words, report).unwrap_or(adaptive);
+    if spin.is_some() && wait != adaptive {
+        report.mistake(
+            &fields.span,
+            "`spin` says how long an adaptive wait looks, and this wait is not",
+            "leave `spin` out, or write `wait = \"adaptive\"`",
+        );
+    }
+    wait
 }
 
 fn check_name(what: &str, name: &str, span: &Range<usize>, report: &mut Report) {

@@ -174,6 +174,11 @@ fn every_mistake_is_found() {
             "\"adaptive\"",
         ),
         (
+            "depth = 2",
+            "depth = 2\nwait = \"sleep\"\nspin = \"1ms\"",
+            "`spin` says",
+        ),
+        (
             "\"256MiB\"",
             "\"1MiB\"",
             "`memory` of 1MiB is out of bounds",
