@@ -106,6 +106,8 @@ pub(crate) struct Core {
     pub(crate) dirty: Vec<u32>,
     /// Links to ask the conductor for.
     pub(crate) to_dial: Vec<LinkRequest>,
+    /// Peers that have answered a challenge.
+    pub(crate) heard: Vec<(NodeId, u64)>,
     /// Links that the conductor need not dial any more.
     pub(crate) to_cancel: Vec<LinkRequest>,
     /// Lanes that sleepers are to be woken for when they take more: link, is bulk.
@@ -152,6 +154,7 @@ impl Core {
             dialed: HashMap::new(),
             dirty: Vec::new(),
             to_dial: Vec::new(),
+            heard: Vec::new(),
             to_cancel: Vec::new(),
             blocked: Vec::new(),
             timed: VecDeque::new(),
@@ -276,7 +279,10 @@ impl Core {
         let Some(link) = &mut self.links[index as usize] else {
             return;
         };
-        let is_used = link.flows.iter().any(|&flow| !self.out_flows[flow as usize].flow.is_drained());
+        let is_used = link
+            .flows
+            .iter()
+            .any(|&flow| !self.out_flows[flow as usize].flow.is_drained());
         if link.is_dialing && !is_used {
             link.is_dialing = false;
             self.to_dial.retain(|asked| *asked != link.request);
@@ -394,7 +400,12 @@ impl Core {
                 }
                 self.mark_dirty(link);
             }
-            Kind::Pong | Kind::Data => {}
+            Kind::Pong => {
+                if let Some(link) = &self.links[link as usize] {
+                    self.heard.push((link.request.peer, link.peer_incarnation));
+                }
+            }
+            Kind::Data => {}
             Kind::Probe => {
                 self.check_destination(header)?;
                 let known = match self.find_in_flow(header.flow) {

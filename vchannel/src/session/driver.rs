@@ -87,7 +87,7 @@ impl Inner {
         driver.passes = driver.passes.wrapping_add(1);
         let skip_descriptors = patience == Patience::None
             && driver.has_static_inputs()
-            && driver.passes % SLOT_PASSES != 0;
+            && !driver.passes.is_multiple_of(SLOT_PASSES);
         if skip_descriptors {
             return busy;
         }
@@ -197,15 +197,7 @@ impl Inner {
         }
         let link = input.link;
         let scratch = &mut driver.scratch;
-        let received = input.receive(
-            &mut |action: &mut dyn FnMut(&mut Core, Time)| {
-                let mut core = self.lock();
-                action(&mut core, self.now());
-                self.wake_waiters(&core);
-            },
-            straight,
-            scratch,
-        );
+        let received = input.receive(self, straight, scratch);
         match received {
             Ok(bytes) => bytes > 0,
             Err(error) => {
@@ -318,14 +310,17 @@ impl Inner {
         busy
     }
 
-    /// Tells the conductor which links are needed, and which no longer.
+    /// Tells the conductor which links are needed, which no longer, and who was heard of.
     pub(crate) fn dial_wanted(&self) {
         let (wanted, unwanted) = {
             let mut core = self.lock();
             if core.to_dial.is_empty() && core.to_cancel.is_empty() {
                 return;
             }
-            (std::mem::take(&mut core.to_dial), std::mem::take(&mut core.to_cancel))
+            (
+                std::mem::take(&mut core.to_dial),
+                std::mem::take(&mut core.to_cancel),
+            )
         };
         for request in unwanted {
             self.conductor.cancel(Party::Endpoint, request);

@@ -10,6 +10,7 @@ use madgate_gtm::wire::{DESCRIPTOR_BYTES, Flags, HEADER_BYTES, Kind, checksum};
 use madgate_gtm::{Header, Reassembly, Time};
 use madgate_tm::{LaneClass, LaneError, LaneReceiver, ReceivedSlot, Shape};
 
+use super::Inner;
 use super::core::{Core, Destination, FrameFault, Wanted};
 
 /// Bytes of a bulk frame that are read before its payload: header and descriptor.
@@ -102,21 +103,21 @@ impl Input {
     /// Receives what is there, about a batch of it. Returns how many bytes came.
     pub(crate) fn receive(
         &mut self,
-        with_core: &mut dyn FnMut(&mut dyn FnMut(&mut Core, Time)),
+        inner: &Inner,
         straight: Option<&mut Straight<'_>>,
         scratch: &mut BytesMut,
     ) -> Result<usize, InputError> {
         match (self.receiver.shape(), self.class) {
-            (Shape::Static { .. }, _) => self.receive_slots(with_core, straight, scratch),
-            (Shape::Dynamic { .. }, LaneClass::Urgent) => self.receive_batch(with_core, scratch),
-            (Shape::Dynamic { .. }, LaneClass::Bulk) => self.receive_bulk(with_core, straight),
+            (Shape::Static { .. }, _) => self.receive_slots(inner, straight, scratch),
+            (Shape::Dynamic { .. }, LaneClass::Urgent) => self.receive_batch(inner, scratch),
+            (Shape::Dynamic { .. }, LaneClass::Bulk) => self.receive_bulk(inner, straight),
         }
     }
 
     /// Urgent lane of a stream: whole batches of small frames.
     fn receive_batch(
         &mut self,
-        with_core: &mut dyn FnMut(&mut dyn FnMut(&mut Core, Time)),
+        inner: &Inner,
         scratch: &mut BytesMut,
     ) -> Result<usize, InputError> {
         scratch.clear();
@@ -129,9 +130,7 @@ impl Input {
             return Ok(0);
         }
         let link = self.link;
-        let mut used = Ok(0);
-        with_core(&mut |core, now| used = handle_frames(core, link, scratch, now));
-        let used = used?;
+        let used = inner.with_core(|core, now| handle_frames(core, link, scratch, now))?;
         self.batch.extend_from_slice(&scratch[used..]);
         Ok(received)
     }
@@ -139,20 +138,20 @@ impl Input {
     /// Bulk lane of a stream: a head, then its payload together with the next head.
     fn receive_bulk(
         &mut self,
-        with_core: &mut dyn FnMut(&mut dyn FnMut(&mut Core, Time)),
+        inner: &Inner,
         mut straight: Option<&mut Straight<'_>>,
     ) -> Result<usize, InputError> {
         let mut total = 0;
         for _ in 0..FRAMES_PER_TURN {
             if self.arriving.is_none() && self.batch.len() >= HEAD_BYTES {
-                self.begin_payload(with_core, straight.as_deref_mut())?;
+                self.begin_payload(inner, straight.as_deref_mut())?;
             }
             let received = self.receive_some(straight.as_deref_mut())?;
             if received == 0 {
                 break;
             }
             total += received;
-            self.finish_payload(with_core, straight.as_deref_mut())?;
+            self.finish_payload(inner, straight.as_deref_mut())?;
         }
         Ok(total)
     }
@@ -160,7 +159,7 @@ impl Input {
     /// A head is there: decides where its payload goes.
     fn begin_payload(
         &mut self,
-        with_core: &mut dyn FnMut(&mut dyn FnMut(&mut Core, Time)),
+        inner: &Inner,
         straight: Option<&mut Straight<'_>>,
     ) -> Result<(), InputError> {
         let Some(head) = self.batch.first_chunk::<HEADER_BYTES>() else {
@@ -176,7 +175,7 @@ impl Input {
                 .into(),
             );
         }
-        let mut arriving = begin(with_core, self.link, header, rest, straight.as_deref());
+        let mut arriving = begin(inner, self.link, header, rest, straight.as_deref());
         // What came with the head belongs to the payload.
         let came = rest.len();
         arriving.place(rest, straight);
@@ -207,7 +206,7 @@ impl Input {
     /// If the payload is complete, it is taken in.
     fn finish_payload(
         &mut self,
-        with_core: &mut dyn FnMut(&mut dyn FnMut(&mut Core, Time)),
+        inner: &Inner,
         straight: Option<&mut Straight<'_>>,
     ) -> Result<(), InputError> {
         let complete = self
@@ -220,13 +219,13 @@ impl Input {
         let Some(arriving) = self.arriving.take() else {
             return Ok(());
         };
-        finish(with_core, self.link, arriving, straight)
+        finish(inner, self.link, arriving, straight)
     }
 
     /// A static lane: each slot holds one large frame, or small ones.
     fn receive_slots(
         &mut self,
-        with_core: &mut dyn FnMut(&mut dyn FnMut(&mut Core, Time)),
+        inner: &Inner,
         mut straight: Option<&mut Straight<'_>>,
         scratch: &mut BytesMut,
     ) -> Result<usize, InputError> {
@@ -241,14 +240,13 @@ impl Input {
                 scratch.resize(slot.len(), 0);
                 slot.copy_out(0, scratch);
                 drop(slot);
-                let mut used = Ok(0);
                 let link = self.link;
-                with_core(&mut |core, now| used = handle_frames(core, link, scratch, now));
-                if used? != scratch.len() {
+                let used = inner.with_core(|core, now| handle_frames(core, link, scratch, now))?;
+                if used != scratch.len() {
                     return Err(split_frame().into());
                 }
             } else {
-                self.receive_large_slot(with_core, &slot, straight.as_deref_mut())?;
+                self.receive_large_slot(inner, &slot, straight.as_deref_mut())?;
             }
         }
         Ok(total)
@@ -256,7 +254,7 @@ impl Input {
 
     fn receive_large_slot(
         &mut self,
-        with_core: &mut dyn FnMut(&mut dyn FnMut(&mut Core, Time)),
+        inner: &Inner,
         slot: &ReceivedSlot,
         mut straight: Option<&mut Straight<'_>>,
     ) -> Result<(), InputError> {
@@ -269,12 +267,12 @@ impl Input {
         if header.frame_bytes() != slot.len() {
             return Err(split_frame().into());
         }
-        let mut arriving = begin(with_core, self.link, header, rest, straight.as_deref());
+        let mut arriving = begin(inner, self.link, header, rest, straight.as_deref());
         arriving.place(rest, straight.as_deref_mut());
         let target = arriving.rest(straight.as_deref_mut());
         slot.copy_out(HEAD_BYTES, target);
         arriving.filled = header.length as usize;
-        finish(with_core, self.link, arriving, straight)
+        finish(inner, self.link, arriving, straight)
     }
 }
 
@@ -317,7 +315,7 @@ impl Arriving {
 
 /// Decides where the payload of a large frame goes.
 fn begin(
-    with_core: &mut dyn FnMut(&mut dyn FnMut(&mut Core, Time)),
+    inner: &Inner,
     link: u32,
     header: Header,
     rest: &[u8],
@@ -331,8 +329,8 @@ fn begin(
         } else {
             None
         };
-        with_core(&mut |core, _| {
-            destination = core.destination(link, &header, descriptor, Some(&straight.wanted));
+        destination = inner.with_core(|core, _| {
+            core.destination(link, &header, descriptor, Some(&straight.wanted))
         });
     }
     let length = header.length as usize;
@@ -363,7 +361,7 @@ fn begin(
 
 /// Takes a complete payload in.
 fn finish(
-    with_core: &mut dyn FnMut(&mut dyn FnMut(&mut Core, Time)),
+    inner: &Inner,
     link: u32,
     arriving: Arriving,
     straight: Option<&mut Straight<'_>>,
@@ -377,10 +375,8 @@ fn finish(
     } = arriving;
     let Some((after, offset, ends_message)) = went_straight else {
         let payload = Bytes::from(buffer);
-        let mut handled = Ok(());
-        with_core(&mut |core, now| {
-            handled = core.handle_data(link, &header, &payload, Some(&payload), now);
-        });
+        let handled = inner
+            .with_core(|core, now| core.handle_data(link, &header, &payload, Some(&payload), now));
         return Ok(handled?);
     };
     let Some(straight) = straight else {
@@ -393,9 +389,8 @@ fn finish(
         running.update(&straight.into[offset..offset + length]);
     }
     let intact = running.finish() == header.checksum;
-    let mut accepted = Ok(false);
-    with_core(&mut |core, now| {
-        accepted = core.accept_straight(link, &header, after, ends_message, intact, now);
+    let accepted = inner.with_core(|core, now| {
+        core.accept_straight(link, &header, after, ends_message, intact, now)
     });
     if accepted? {
         straight.wanted.filled += length as u64;

@@ -261,6 +261,14 @@ impl Inner {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Does something to what is known, of which callers may wait for the result.
+    pub(crate) fn with_core<R>(&self, action: impl FnOnce(&mut Core, Time) -> R) -> R {
+        let mut core = self.lock();
+        let result = action(&mut core, self.now());
+        self.wake_waiters(&core);
+        result
+    }
+
     /// How many waits have begun.
     pub(crate) fn activity(&self) -> u64 {
         self.activity.load(std::sync::atomic::Ordering::Relaxed)

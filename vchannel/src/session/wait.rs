@@ -194,7 +194,7 @@ impl Quiet {
         } else {
             PASSES_PER_YIELD
         };
-        let looks_at_clock = self.passes % per_yield == 0;
+        let looks_at_clock = self.passes.is_multiple_of(per_yield);
         if let Some(spin) = spin {
             if !looks_at_clock {
                 std::hint::spin_loop();
