@@ -1,16 +1,20 @@
 //! The `madgate` command: one file per subcommand, and what they share.
 //!
 //! - about the cluster file: [`keygen`], [`check`], [`routes`];
-//! - services and their clients: [`serve`], [`cp`], [`bench`];
+//! - services and their clients: [`gateway`], [`serve`], [`cp`], [`bench`], and all of them
+//!   together: [`demo`];
 //! - what a node answers: [`service`]; how files are copied: [`files`].
 
 #![forbid(unsafe_code)]
 
 mod bench;
 mod check;
+mod child;
 mod cp;
+mod demo;
 mod failure;
 mod files;
+mod gateway;
 mod keygen;
 mod limits;
 mod logging;
@@ -20,6 +24,7 @@ mod routes;
 mod serve;
 mod service;
 mod signals;
+mod stats;
 mod units;
 
 use std::process::ExitCode;
@@ -41,9 +46,11 @@ struct Command {
 
 #[derive(Debug, Subcommand)]
 enum Action {
+    Demo(demo::Arguments),
     Keygen(keygen::Arguments),
     Check(check::Arguments),
     Routes(routes::Arguments),
+    Gateway(gateway::Arguments),
     Serve(serve::Arguments),
     Cp(cp::Arguments),
     Bench(bench::Arguments),
@@ -53,16 +60,18 @@ impl Action {
     /// What is logged unless somebody says otherwise.
     fn usual_log(&self) -> &'static str {
         match self {
-            Self::Serve(_) => "info",
+            Self::Gateway(_) | Self::Serve(_) => "info",
             _ => "warn",
         }
     }
 
     fn run(&self) -> Result<ExitCode, Failure> {
         match self {
+            Self::Demo(arguments) => demo::run(arguments),
             Self::Keygen(arguments) => keygen::run(arguments).map(|()| ExitCode::SUCCESS),
             Self::Check(arguments) => check::run(arguments).map(|()| ExitCode::SUCCESS),
             Self::Routes(arguments) => routes::run(arguments).map(|()| ExitCode::SUCCESS),
+            Self::Gateway(arguments) => gateway::run(arguments),
             Self::Serve(arguments) => serve::run(arguments),
             Self::Cp(arguments) => cp::run(arguments),
             Self::Bench(arguments) => bench::run(arguments),
@@ -72,7 +81,8 @@ impl Action {
 
 fn main() -> ExitCode {
     let command = Command::parse();
-    let result = logging::start(command.log.as_deref(), command.action.usual_log())
+    let result = child::follow_parent()
+        .and_then(|()| logging::start(command.log.as_deref(), command.action.usual_log()))
         .and_then(|()| command.action.run());
     result.unwrap_or_else(|failure| {
         eprintln!("madgate: {failure}");

@@ -1,9 +1,8 @@
 //! SIGTERM and SIGINT, as events that a command waits for.
 
 use std::thread;
-use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
+use crossbeam_channel::{Receiver, bounded};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -42,12 +41,9 @@ impl Endings {
         self.signals.recv().ok()
     }
 
-    /// Waits for a signal, for `patience` at most.
-    pub(crate) fn wait_within(&self, patience: Duration) -> Option<i32> {
-        match self.signals.recv_timeout(patience) {
-            Ok(signal) => Some(signal),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
-        }
+    /// Where the first signal arrives, to wait for it among other things.
+    pub(crate) fn signals(&self) -> &Receiver<i32> {
+        &self.signals
     }
 }
 

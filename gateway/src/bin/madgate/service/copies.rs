@@ -156,7 +156,7 @@ impl<'scope, 'env> Copies<'scope, 'env> {
     fn refuse(&self, source: NodeId, tag: u64, reason: &str) {
         let reason = reason.to_owned();
         let message: (Head, Bytes) = Reply::Refused { reason }.encode(tag);
-        if let Err(error) = talk::try_send(self.channel, source, message) {
+        if let Err(error) = talk::answer(self.channel, source, message) {
             tracing::debug!(%error, "an answer is dropped");
         }
     }

@@ -9,7 +9,7 @@ use madgate_vchannel::{Channel, NodeId, ReceiveMode, Unpacking};
 
 use super::envelope::Head;
 use super::pattern::Check;
-use super::talk::TalkError;
+use super::talk::{TalkError, answer_blocks};
 
 /// The largest message of a bench.
 pub(crate) const MAX_MESSAGE_BYTES: usize = 64 << 20;
@@ -160,7 +160,8 @@ impl Meter {
         unpacking.end_unpacking()?;
         self.messages += 1;
         // Who does not unpack its echoes does not get more of them.
-        if let Err(error) = channel.try_send(source, &[(bytes, ReceiveMode::Cheaper)]) {
+        let blocks = [(bytes, ReceiveMode::Cheaper)];
+        if let Err(error) = answer_blocks(channel, source, &blocks) {
             tracing::debug!(%error, "an echo is dropped");
         }
         Ok(())

@@ -122,7 +122,7 @@ impl Desk {
                 let source = unpacking.source();
                 unpacking.end_unpacking()?;
                 if let Some(answer) = meters.order(source, &head)
-                    && let Err(error) = talk::try_send(&self.channel, source, answer)
+                    && let Err(error) = talk::answer(&self.channel, source, answer)
                 {
                     tracing::debug!(%error, "an answer is dropped");
                 }

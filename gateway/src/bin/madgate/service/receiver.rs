@@ -145,7 +145,7 @@ impl<'a> Receiver<'a> {
     /// Sends replies, as many as can leave now.
     fn flush(&mut self) -> Result<(), Early> {
         while let Some(reply) = self.replies.front() {
-            match talk::try_send(self.channel, self.source, reply.encode(self.tag)) {
+            match talk::answer(self.channel, self.source, reply.encode(self.tag)) {
                 Ok(()) => drop(self.replies.pop_front()),
                 Err(TrySendError::NotNow) => break,
                 Err(error) => return Err(Early::Broken(error.to_string())),

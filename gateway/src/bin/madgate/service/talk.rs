@@ -23,8 +23,8 @@ pub(crate) fn send(
     packing.end_packing()
 }
 
-/// Sends a service message if that can be done at once.
-pub(crate) fn try_send(
+/// Answers with a service message, if that can be done at once.
+pub(crate) fn answer(
     channel: &Channel,
     to: NodeId,
     (head, body): (Head, Bytes),
@@ -32,7 +32,22 @@ pub(crate) fn try_send(
     let head = Bytes::copy_from_slice(&head.to_bytes());
     let blocks = [(head, ReceiveMode::Express), (body, ReceiveMode::Cheaper)];
     let present = if blocks[1].0.is_empty() { 1 } else { 2 };
-    channel.try_send(to, &blocks[..present]).map(drop)
+    answer_blocks(channel, to, &blocks[..present])
+}
+
+/// Answers with a message, if that can be done at once.
+///
+/// A flow says once that messages before were not delivered, and then begins anew. To a node
+/// that answers that is no news: those were for a process that is gone.
+pub(crate) fn answer_blocks(
+    channel: &Channel,
+    to: NodeId,
+    blocks: &[(Bytes, ReceiveMode)],
+) -> Result<(), TrySendError> {
+    match channel.try_send(to, blocks) {
+        Err(TrySendError::Pack(_)) => channel.try_send(to, blocks).map(drop),
+        sent => sent.map(drop),
+    }
 }
 
 /// A message, as far as its first block tells.

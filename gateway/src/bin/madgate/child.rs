@@ -1,0 +1,224 @@
+//! Processes that this command starts, and that never outlive it.
+//!
+//! Each child asks the kernel to be killed with its parent ([`follow_parent`]); a parent that
+//! ends in order, or has to end early, kills all of them itself ([`Family::kill`]).
+
+use std::env;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::parent_id;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, set_parent_process_death_signal,
+};
+
+use crate::failure::{Context, Failure};
+
+/// Tells a child whose child it is.
+const PARENT: &str = "MADGATE_PARENT";
+
+/// How long a killed process may take to be gone.
+const KILL_LIMIT: Timespec = Timespec {
+    tv_sec: 2,
+    tv_nsec: 0,
+};
+
+/// How much of a log a failure quotes.
+const QUOTED_LINES: usize = 8;
+/// How much of a log is read for that.
+const QUOTED_BYTES: u64 = 64 << 10;
+
+/// Where this process was started by another `madgate`: be killed when that one ends.
+pub(crate) fn follow_parent() -> Result<(), Failure> {
+    let Ok(expected) = env::var(PARENT) else {
+        return Ok(());
+    };
+    set_parent_process_death_signal(Some(Signal::KILL))
+        .or_fail(|| "cannot follow the process that started this".into())?;
+    if expected == parent_id().to_string() {
+        Ok(())
+    } else {
+        Err(Failure::new("the process that started this has ended"))
+    }
+}
+
+/// All processes that were started, so that another thread can kill them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Family {
+    members: Arc<Mutex<Vec<OwnedFd>>>,
+}
+
+impl Family {
+    /// Kills those that run, and waits until they are gone.
+    pub(crate) fn kill(&self) {
+        let mut members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
+        for member in members.iter() {
+            // Those that have ended already do not mind.
+            let _ = pidfd_send_signal(member, Signal::KILL);
+        }
+        for member in members.drain(..) {
+            let mut ended = [PollFd::new(&member, PollFlags::IN)];
+            let _ = poll(&mut ended, Some(&KILL_LIMIT));
+        }
+    }
+
+    fn add(&self, child: &Child) -> io::Result<()> {
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let pid = pid.ok_or_else(|| io::Error::other("a process without a number"))?;
+        let member = pidfd_open(pid, PidfdFlags::empty())?;
+        let mut members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
+        members.push(member);
+        Ok(())
+    }
+}
+
+/// Another process of this command. Dropped, it is killed.
+#[derive(Debug)]
+pub(crate) struct Process {
+    name: String,
+    child: Child,
+    stdout: Option<ChildStdout>,
+    log: Option<PathBuf>,
+}
+
+impl Process {
+    /// Starts this command again. Its stderr goes into the file `log`, or is shared.
+    pub(crate) fn start(
+        family: &Family,
+        name: &str,
+        arguments: &[OsString],
+        log: Option<&Path>,
+    ) -> Result<Self, Failure> {
+        let start = || {
+            let stderr = match log {
+                Some(log) => File::options().create(true).append(true).open(log)?.into(),
+                None => Stdio::inherit(),
+            };
+            let mut child = Command::new(env::current_exe()?)
+                .args(arguments)
+                .env(PARENT, std::process::id().to_string())
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .stderr(stderr)
+                .spawn()?;
+            if let Err(error) = family.add(&child) {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(error);
+            }
+            Ok(child)
+        };
+        let mut child = start().or_fail(|| format!("cannot start {name}"))?;
+        Ok(Self {
+            name: name.to_owned(),
+            stdout: child.stdout.take(),
+            child,
+            log: log.map(Path::to_owned),
+        })
+    }
+
+    /// Waits for the line that a service prints when it is ready.
+    pub(crate) fn ready(&mut self, patience: Duration) -> Result<(), Failure> {
+        let lines = self.lines();
+        match lines.recv_timeout(patience) {
+            Ok(_) => Ok(()),
+            Err(RecvTimeoutError::Timeout) => Err(self.failure("is not ready in time")),
+            Err(RecvTimeoutError::Disconnected) => Err(self.failure("has ended too early")),
+        }
+    }
+
+    /// The first line of its output; reads all of it, so that it never waits to print.
+    fn lines(&mut self) -> Receiver<String> {
+        let (first, received) = bounded(1);
+        if let Some(stdout) = self.stdout.take() {
+            // Ends with the child.
+            thread::spawn(move || {
+                for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                    // Nobody waits for the second one.
+                    let _ = first.try_send(line);
+                }
+            });
+        }
+        received
+    }
+
+    /// Its number.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits for its end, and returns what it printed.
+    pub(crate) fn finish(mut self) -> Result<(ExitStatus, String), Failure> {
+        let mut printed = String::new();
+        let read = self
+            .stdout
+            .take()
+            .map(|mut stdout| stdout.read_to_string(&mut printed));
+        let status = self.child.wait();
+        let what = || format!("cannot hear {}", self.name);
+        read.transpose().or_fail(what)?;
+        Ok((status.or_fail(what)?, printed))
+    }
+
+    /// Waits for its end, which has to be a success, and returns what it printed.
+    pub(crate) fn succeed(self) -> Result<String, Failure> {
+        let (name, log) = (self.name.clone(), self.log.clone());
+        let (status, printed) = self.finish()?;
+        if status.success() {
+            Ok(printed)
+        } else {
+            Err(failure(&name, &status.to_string(), log.as_deref()))
+        }
+    }
+
+    /// Asks it to end, and waits until it has.
+    pub(crate) fn end(mut self) -> Result<ExitStatus, Failure> {
+        let what = || format!("cannot end {}", self.name);
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        let pid = pid.ok_or_else(|| Failure::new("a process without a number"))?;
+        // Not waited for yet, so that the number is still its own.
+        rustix::process::kill_process(pid, Signal::TERM).or_fail(what)?;
+        self.child.wait().or_fail(what)
+    }
+
+    fn failure(&self, what: &str) -> Failure {
+        failure(&self.name, what, self.log.as_deref())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself; then there is nothing to kill, and to wait is instant.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn failure(name: &str, what: &str, log: Option<&Path>) -> Failure {
+    let mut words = format!("{name}: {what}");
+    if let Some(tail) = log.and_then(tail) {
+        words.push_str("; the end of its log:\n");
+        words.push_str(&tail);
+    }
+    Failure::new(words)
+}
+
+/// The last lines of a log.
+fn tail(log: &Path) -> Option<String> {
+    let mut text = Vec::new();
+    let file = fs::File::open(log).ok()?;
+    file.take(QUOTED_BYTES).read_to_end(&mut text).ok()?;
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    let from = lines.len().saturating_sub(QUOTED_LINES);
+    (!lines.is_empty()).then(|| lines[from..].join("\n"))
+}

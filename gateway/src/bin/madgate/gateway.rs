@@ -1,0 +1,138 @@
+//! `madgate gateway`: forwards between the networks of its node.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use crossbeam_channel::{never, select, tick};
+use madgate_gateway::{Counters, Gateway};
+use madgate_vchannel::Cluster;
+use madgate_vchannel::cluster::parse_duration;
+
+use crate::failure::{Context, Failure};
+use crate::files::temporary::sweep;
+use crate::limits;
+use crate::node::read_cluster;
+use crate::output::print;
+use crate::service::Service;
+use crate::signals::Endings;
+use crate::stats;
+use crate::units::{duration, size};
+
+/// How long copies may take to break off when the gateway ends.
+const STOP_LIMIT: Duration = Duration::from_secs(3);
+/// The longest interval and the longest drain.
+const MAX_TIME: Duration = Duration::from_secs(24 * 3600);
+
+/// Runs a gateway, which forwards between the networks that it is on.
+///
+/// Prints one line when it is ready. SIGTERM or SIGINT drains it: it takes nothing new,
+/// finishes what it carries, and says what it dropped, which is normally nothing. It answers
+/// `madgate bench` too.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// The cluster file.
+    cluster: PathBuf,
+    /// The node that this process is.
+    #[arg(long, value_name = "NAME")]
+    node: String,
+    /// Logs what it does, so often.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    stats_interval: Option<Duration>,
+    /// Writes its counters to this file, as one JSON object, at every interval and at the end.
+    #[arg(long, value_name = "FILE")]
+    stats_json: Option<PathBuf>,
+    /// How long it may take to finish what it carries.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
+    drain_limit: Duration,
+    /// Receives files under this folder too, as `madgate serve` does.
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    let time = parse_duration(text).ok_or("expected a time such as 500ms, 5s or 1min")?;
+    if time.is_zero() || time > MAX_TIME {
+        return Err("expected more than nothing, and a day at most".into());
+    }
+    Ok(time)
+}
+
+/// Runs the command.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let endings = Endings::listen()?;
+    limits::raise_descriptors();
+    let (cluster, _) = read_cluster(&arguments.cluster, &arguments.node)?;
+    let name = &arguments.node;
+    let gateway =
+        Gateway::start(cluster.clone(), name).or_fail(|| format!("cannot start gateway {name}"))?;
+    let service = Service::start(gateway.session(), arguments.dir.as_deref())?;
+    let between = networks(&cluster, name);
+    print(&format!(
+        "madgate gateway {name}: ready, forwarding between {between}\n"
+    ))?;
+
+    watch(&gateway, &endings, arguments);
+    if !service.stop(STOP_LIMIT) {
+        tracing::warn!("a copy does not end; its unfinished file goes when this starts again");
+        arguments.dir.as_deref().map(sweep);
+    }
+    let drained = gateway.drain(arguments.drain_limit);
+    if let Some(file) = &arguments.stats_json {
+        write(file, &gateway.counters());
+    }
+    let took = duration(drained.took);
+    let dropped = match drained.dropped_bytes {
+        0 => "nothing dropped".to_owned(),
+        bytes => format!(
+            "dropped {}, which the nodes that sent it send again when the gateway is back",
+            size(bytes)
+        ),
+    };
+    print(&format!(
+        "madgate gateway {name}: drained in {took}, {dropped}\n"
+    ))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Reports at every interval, until a signal comes.
+fn watch(gateway: &Gateway, endings: &Endings, arguments: &Arguments) {
+    let ticks = arguments.stats_interval.map_or_else(never, tick);
+    let mut before = (gateway.counters(), Instant::now());
+    loop {
+        select! {
+            recv(endings.signals()) -> _ => return,
+            recv(ticks) -> _ => {
+                let now = (gateway.counters(), Instant::now());
+                tracing::info!("{}", stats::line(&before.0, &now.0, now.1 - before.1));
+                if let Some(file) = &arguments.stats_json {
+                    write(file, &now.0);
+                }
+                before = now;
+            }
+        }
+    }
+}
+
+fn write(file: &Path, counters: &Counters) {
+    // A disk that is full is no reason to stop forwarding.
+    if let Err(error) = stats::write(file, counters) {
+        tracing::warn!(%error, file = %file.display(), "cannot write the counters");
+    }
+}
+
+/// The networks of a node: `"left and right"`.
+fn networks(cluster: &Cluster, node: &str) -> String {
+    let names: Vec<&str> = cluster
+        .node(node)
+        .into_iter()
+        .flat_map(|node| cluster.networks_of(node))
+        .map(|network| cluster.network(network).name.as_str())
+        .collect();
+    match names.split_last() {
+        Some((last, [])) => (*last).to_owned(),
+        Some((last, others)) => format!("{} and {last}", others.join(", ")),
+        None => "no networks".to_owned(),
+    }
+}
