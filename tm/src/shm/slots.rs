@@ -161,7 +161,8 @@ impl PeerSlots {
         &self.bell
     }
 
-    /// The slot that the peer published with `entry`, or what is wrong with that.
+    /// The slot that the peer published with `entry`, or what is wrong with that. For the
+    /// receiving half alone.
     pub(super) fn receive(self: &Arc<Self>, entry: Entry) -> Result<ReceivedSlot, &'static str> {
         let Entry { slot, length } = entry;
         let held = self
@@ -171,11 +172,14 @@ impl PeerSlots {
         if length > self.memory.geometry().slot_bytes() {
             return Err("the slot is smaller");
         }
-        // An honest peer publishes a slot again only after it has read its return, which
-        // was released after the flag was cleared: relaxed is enough to see it cleared.
-        if held.swap(true, Ordering::Relaxed) {
+        // Only the receiving half sets the flag, and who drops the slot clears it, so a load
+        // and a store do. An honest peer publishes a slot again only after it has read its
+        // return, which was released after the flag was cleared: relaxed is enough to see
+        // it cleared.
+        if held.load(Ordering::Relaxed) {
             return Err("the slot has not been returned");
         }
+        held.store(true, Ordering::Relaxed);
         let owner: Arc<dyn SlotOwner> = self.clone();
         // SAFETY: slot and length are within the memory (checked above, and by `slot`),
         // which stays mapped while `self` lives; it is mapped for reading, so nothing here

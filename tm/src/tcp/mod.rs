@@ -9,6 +9,9 @@ mod lane;
 mod rendezvous;
 mod sys;
 
+#[cfg(test)]
+mod tests;
+
 pub(crate) use rendezvous::{connect, listen};
 
 /// The largest frame that a TCP link carries: a limit of sense, not of the protocol.
