@@ -32,8 +32,12 @@ pub struct Packing<'a> {
     /// Small blocks that are not in the flow yet, encoded; `first` is the first of them.
     scratch: Vec<u8>,
     first: u32,
+    /// An owned block in front of those, which may be the message's last.
+    held: Option<(u32, Descriptor, Bytes)>,
     /// What waits behind the first lent block, in order.
     kept: Vec<Kept<'a>>,
+    /// Whether part of the message is in the flow.
+    has_begun: bool,
     waits: bool,
     state: State,
 }
@@ -55,7 +59,9 @@ impl<'a> Packing<'a> {
             next_block: 0,
             scratch,
             first: 0,
+            held: None,
             kept: Vec::new(),
+            has_begun: false,
             waits: true,
             state: State::Packing,
         }
@@ -97,8 +103,7 @@ impl<'a> Packing<'a> {
         receive: ReceiveMode,
     ) -> Result<(), PackError> {
         let descriptor = self.describe(block.len(), SendMode::Later, receive)?;
-        self.lend(descriptor, Lent::Cells(block));
-        Ok(())
+        self.lend(descriptor, Lent::Cells(block))
     }
 
     /// Packs a block that stays as it is until the message ends: it is copied or referred
@@ -112,8 +117,7 @@ impl<'a> Packing<'a> {
         if block.len() + DESCRIPTOR_BYTES <= SMALL_PAYLOAD_BYTES {
             return self.pack_small(descriptor, &Piece::new(block));
         }
-        self.lend(descriptor, Lent::Bytes(block));
-        Ok(())
+        self.lend(descriptor, Lent::Bytes(block))
     }
 
     /// Packs a block that is given away: nothing is copied, nothing waits for its delivery.
@@ -193,27 +197,38 @@ impl<'a> Packing<'a> {
         self.push_scratch()?;
         let block = self.next_block;
         self.next_block += 1;
-        if !self.kept.is_empty() {
+        if self.kept.is_empty() {
+            self.push_held()?;
+            self.held = Some((block, descriptor, bytes));
+        } else {
             self.kept.push(Kept::Owned {
                 block,
                 descriptor,
                 bytes,
             });
-            return Ok(());
         }
+        Ok(())
+    }
+
+    /// The block that was held turns out not to be the last: it goes to the flow.
+    fn push_held(&mut self) -> Result<(), PackError> {
+        let Some((block, descriptor, bytes)) = self.held.take() else {
+            return Ok(());
+        };
         self.wait_for_retention()?;
         let inner = self.channel.session().inner();
-        {
-            let mut core = inner.lock();
-            let flow = &mut core.out_flows[self.flow as usize].flow;
-            flow.push_block(self.message, block, descriptor, Memory::Owned(bytes), false);
-            core.wake_flow(self.flow);
-        }
+        let mut core = inner.lock();
+        let flow = &mut core.out_flows[self.flow as usize].flow;
+        flow.push_block(self.message, block, descriptor, Memory::Owned(bytes), false);
+        self.has_begun = true;
+        core.wake_flow(self.flow);
+        drop(core);
         inner.flush_dirty();
         Ok(())
     }
 
-    fn lend(&mut self, descriptor: Descriptor, memory: Lent<'a>) {
+    fn lend(&mut self, descriptor: Descriptor, memory: Lent<'a>) -> Result<(), PackError> {
+        self.push_held()?;
         self.keep_scratch();
         let block = self.next_block;
         self.next_block += 1;
@@ -222,6 +237,7 @@ impl<'a> Packing<'a> {
             descriptor,
             memory,
         });
+        Ok(())
     }
 
     /// Small blocks that gathered go behind what is kept.
@@ -244,11 +260,13 @@ impl<'a> Packing<'a> {
             self.keep_scratch();
             return Ok(());
         }
+        self.push_held()?;
         self.wait_for_retention()?;
         let inner = self.channel.session().inner();
         let mut core = inner.lock();
         let flow = &mut core.out_flows[self.flow as usize].flow;
         flow.push_frame(Flags::DESCRIBED, self.message, self.first, &self.scratch);
+        self.has_begun = true;
         self.scratch.clear();
         core.wake_flow(self.flow);
         Ok(())
@@ -316,15 +334,25 @@ impl<'a> Packing<'a> {
             core = inner.lock();
         }
         let flow = &mut core.out_flows[self.flow as usize];
-        let flags = Flags::END.with(Flags::DESCRIBED.when(!self.scratch.is_empty()));
-        let first = if self.scratch.is_empty() {
-            self.next_block
-        } else {
-            self.first
-        };
-        flow.flow
-            .push_frame(flags, self.message, first, &self.scratch);
+        let is_alone = !self.has_begun && self.held.is_none();
+        let mut has_ended = false;
+        if let Some((block, descriptor, bytes)) = self.held.take() {
+            has_ended = self.scratch.is_empty();
+            let memory = Memory::Owned(bytes);
+            flow.flow
+                .push_block(self.message, block, descriptor, memory, has_ended);
+        }
         let frame_bytes = HEADER_BYTES + self.scratch.len();
+        if !has_ended {
+            let flags = Flags::END.with(Flags::DESCRIBED.when(!self.scratch.is_empty()));
+            let first = if self.scratch.is_empty() {
+                self.next_block
+            } else {
+                self.first
+            };
+            flow.flow
+                .push_frame(flags, self.message, first, &self.scratch);
+        }
         if wait_for_delivery {
             flow.flow.request_acknowledgement();
         }
@@ -335,7 +363,11 @@ impl<'a> Packing<'a> {
         let link = flow.link;
         core.wake_flow(self.flow);
         inner.wake_waiters(&core);
-        let gathers = core.gathers(link, frame_bytes, inner.activity(), || inner.now());
+        let gathers = if is_alone {
+            core.gathers(link, frame_bytes, inner.activity(), || inner.now())
+        } else {
+            Gathers::No
+        };
         drop(core);
         match gathers {
             Gathers::Start => inner.start_gathering(),

@@ -8,11 +8,10 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use crossbeam_channel::Receiver;
-use madgate_gtm::{Header, Kind, Time};
+use madgate_gtm::{Header, Kind};
 use madgate_tm::{Interest, LaneClass, Poller, Ready};
 
 use super::Inner;
-use super::core::Core;
 use super::input::{BATCH_BYTES, Input, InputError, Straight};
 use super::links::{Link, LinkOutput};
 use crate::conductor::{EstablishedLink, LinkEvent, Party};
@@ -31,6 +30,8 @@ pub(crate) struct Driver {
     ready: Vec<Ready>,
     scratch: BytesMut,
     passes: u32,
+    /// Whether bulk lanes had to wait in the last pass for small frames to be looked at.
+    has_put_off: bool,
     /// Lanes that are being waited for: link, and whether it is the bulk lane.
     writable: Vec<(u32, LaneClass)>,
 }
@@ -54,6 +55,7 @@ impl Driver {
             ready: Vec::new(),
             scratch: BytesMut::with_capacity(BATCH_BYTES),
             passes: 0,
+            has_put_off: false,
             writable: Vec::new(),
         }
     }
@@ -163,21 +165,32 @@ impl Inner {
             Err(error) => tracing::error!(%error, "waiting for the network failed"),
         }
         let mut busy = false;
+        let mut small_bytes = false;
+        // Small frames first: after them a caller may know where the large ones belong.
+        driver
+            .ready
+            .sort_unstable_by_key(|ready| ready.token & BULK_BIT);
         for at in 0..driver.ready.len() {
             let ready = driver.ready[at];
             busy = true;
+            if ready.token & BULK_BIT != 0 && small_bytes && !driver.has_put_off {
+                driver.has_put_off = true;
+                return true;
+            }
             match Token::parse(ready.token) {
-                Token::Input(index) => {
+                Token::Input(index, _) => {
                     if let Some(Some(input)) = driver.inputs.get_mut(index)
                         && input.is_static()
                     {
                         input.receiver.acknowledge_wake();
                     }
-                    self.receive(driver, index, straight.as_deref_mut());
+                    let received = self.receive(driver, index, straight.as_deref_mut());
+                    small_bytes |= received && ready.token & BULK_BIT == 0;
                 }
                 Token::Output(link, class) => self.handle_writable(driver, link, class),
             }
         }
+        driver.has_put_off = false;
         busy
     }
 
@@ -435,10 +448,11 @@ impl Inner {
             }
         };
         let (descriptor, interest) = input.receiver.descriptor();
-        if let Err(error) = driver
-            .poller
-            .add(descriptor, Token::Input(index).to_number(), interest)
-        {
+        if let Err(error) = driver.poller.add(
+            descriptor,
+            Token::Input(index, input.class).to_number(),
+            interest,
+        ) {
             tracing::error!(%error, "a link cannot be waited for");
         }
         if input.is_static() {
@@ -497,7 +511,7 @@ impl Inner {
 
 /// What a token of the poller stands for.
 enum Token {
-    Input(usize),
+    Input(usize, LaneClass),
     Output(u32, LaneClass),
 }
 
@@ -507,7 +521,8 @@ const BULK_BIT: u64 = 1 << 41;
 impl Token {
     fn to_number(&self) -> u64 {
         match *self {
-            Self::Input(index) => index as u64,
+            Self::Input(index, LaneClass::Urgent) => index as u64,
+            Self::Input(index, LaneClass::Bulk) => index as u64 | BULK_BIT,
             Self::Output(link, LaneClass::Urgent) => u64::from(link) | OUTPUT_BIT,
             Self::Output(link, LaneClass::Bulk) => u64::from(link) | OUTPUT_BIT | BULK_BIT,
         }
@@ -515,14 +530,14 @@ impl Token {
 
     fn parse(number: u64) -> Self {
         let low = u32::try_from(number & u64::from(u32::MAX)).unwrap_or(u32::MAX);
-        if number & OUTPUT_BIT == 0 {
-            return Self::Input(low as usize);
-        }
         let class = if number & BULK_BIT == 0 {
             LaneClass::Urgent
         } else {
             LaneClass::Bulk
         };
+        if number & OUTPUT_BIT == 0 {
+            return Self::Input(low as usize, class);
+        }
         Self::Output(low, class)
     }
 }

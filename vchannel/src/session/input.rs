@@ -5,7 +5,7 @@
 //! the head is read first, so that the payload can go straight where it belongs, together
 //! with the head of the next.
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use madgate_gtm::wire::{DESCRIPTOR_BYTES, Flags, HEADER_BYTES, Kind, checksum};
 use madgate_gtm::{Header, Reassembly, Time};
 use madgate_tm::{LaneClass, LaneError, LaneReceiver, ReceivedSlot, Shape};
@@ -152,6 +152,10 @@ impl Input {
             }
             total += received;
             self.finish_payload(inner, straight.as_deref_mut())?;
+            if is_filled(straight.as_deref()) {
+                // Its caller may be about to say where the next payload belongs.
+                break;
+            }
         }
         Ok(total)
     }
@@ -247,6 +251,10 @@ impl Input {
                 }
             } else {
                 self.receive_large_slot(inner, &slot, straight.as_deref_mut())?;
+                drop(slot);
+                if is_filled(straight.as_deref()) {
+                    break;
+                }
             }
         }
         Ok(total)
@@ -342,17 +350,18 @@ fn begin(
         } => {
             // The block is in memory, so its offsets fit.
             let offset = usize::try_from(record.offset).unwrap_or(usize::MAX);
-            let buffer = vec![0; DESCRIPTOR_BYTES];
             Arriving {
                 header,
-                buffer,
+                buffer: Vec::new(),
+                descriptor: [0; DESCRIPTOR_BYTES],
                 filled: 0,
                 straight: Some((after, offset, ends_message)),
             }
         }
         Destination::Buffer => Arriving {
             header,
-            buffer: vec![0; length],
+            buffer: inner.pool.take(length),
+            descriptor: [0; DESCRIPTOR_BYTES],
             filled: 0,
             straight: None,
         },
@@ -370,11 +379,12 @@ fn finish(
     let Arriving {
         header,
         buffer,
+        descriptor,
         straight: went_straight,
         ..
     } = arriving;
     let Some((after, offset, ends_message)) = went_straight else {
-        let payload = Bytes::from(buffer);
+        let payload = inner.pool.share(buffer, header.length as usize);
         let handled = inner
             .with_core(|core, now| core.handle_data(link, &header, &payload, Some(&payload), now));
         return Ok(handled?);
@@ -385,7 +395,7 @@ fn finish(
     let length = header.length as usize - descriptor_bytes;
     let mut running = checksum::Running::start(&header);
     if !header.flags.has(Flags::HEADER_ONLY) {
-        running.update(&buffer[..descriptor_bytes]);
+        running.update(&descriptor[..descriptor_bytes]);
         running.update(&straight.into[offset..offset + length]);
     }
     let intact = running.finish() == header.checksum;
@@ -420,6 +430,10 @@ fn handle_frames(core: &mut Core, link: u32, bytes: &[u8], now: Time) -> Result<
         used += header.frame_bytes();
     }
     Ok(used)
+}
+
+fn is_filled(straight: Option<&Straight<'_>>) -> bool {
+    straight.is_some_and(Straight::is_filled)
 }
 
 fn split_frame() -> FrameFault {

@@ -18,6 +18,7 @@ mod flush;
 mod inbox;
 mod input;
 mod links;
+mod pool;
 #[cfg(test)]
 mod tests;
 mod wait;
@@ -70,6 +71,7 @@ pub(crate) struct Inner {
     changed: Condvar,
     driver: Mutex<Driver>,
     waker: Waker,
+    pool: pool::BufferPool,
     started: Instant,
     /// Callers inside a wait.
     inside: AtomicUsize,
@@ -144,6 +146,7 @@ impl Session {
             changed: Condvar::new(),
             driver: Mutex::new(Driver::new(poller, events)),
             waker,
+            pool: pool::BufferPool::new(),
             started: Instant::now(),
             inside: AtomicUsize::new(0),
             activity: AtomicU64::new(0),
