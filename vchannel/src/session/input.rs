@@ -60,9 +60,11 @@ pub(crate) struct Input {
 #[derive(Debug)]
 struct Arriving {
     header: Header,
-    /// Memory for the whole payload, of which `filled` bytes are there; or, straight to the
-    /// block, only for a descriptor.
+    /// Memory for the whole payload, of which `filled` bytes are there; none, when it goes
+    /// straight to its block.
     buffer: Vec<u8>,
+    /// The descriptor of a payload that goes straight to its block.
+    descriptor: [u8; DESCRIPTOR_BYTES],
     filled: usize,
     straight: Option<(Reassembly, usize, bool)>,
 }
@@ -304,7 +306,7 @@ impl Arriving {
         } else {
             0
         };
-        self.buffer[..skipped].copy_from_slice(&bytes[..skipped]);
+        self.descriptor[..skipped].copy_from_slice(&bytes[..skipped]);
         self.filled = skipped;
         let rest = &bytes[skipped..];
         self.rest(straight)[..rest.len()].copy_from_slice(rest);
