@@ -2,8 +2,8 @@
 
 use std::io;
 
-use madgate_vchannel::conductor;
 use madgate_vchannel::handshake::KeyError;
+use madgate_vchannel::{OpenError, conductor};
 
 /// Why a gateway cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -21,6 +21,9 @@ pub enum StartError {
     /// The node cannot listen, or dial.
     #[error(transparent)]
     Conductor(#[from] conductor::StartError),
+    /// The node's own part in the session cannot begin.
+    #[error(transparent)]
+    Session(#[from] OpenError),
     /// The memory that the gateway may use is too small for its batches.
     #[error(
         "a memory of {memory} is too small: {batches} batches of {batch} take {pools}, and \
@@ -38,8 +41,8 @@ pub enum StartError {
         /// What must be left.
         least: String,
     },
-    /// The conductor does not tell the engine of links.
-    #[error("the conductor does not tell the engine of links")]
+    /// The conductor does not tell a party of its links.
+    #[error("the conductor does not tell a party of its links")]
     NoEvents,
     /// The system refuses a thread or a descriptor.
     #[error("the system refuses what a gateway needs: {0}")]

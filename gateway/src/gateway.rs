@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Sender as Closer, bounded};
 use madgate_tm::Poller;
 use madgate_vchannel::cluster::{FRAME_OVERHEAD_BYTES, format_size};
-use madgate_vchannel::conductor::{Conductor, LinkEvent, Party};
+use madgate_vchannel::conductor::{Conductor, LinkEvent, Party, WakeParty};
 use madgate_vchannel::handshake::{SessionKey, draw_incarnation};
-use madgate_vchannel::{Cluster, NodeId};
+use madgate_vchannel::{Cluster, NodeId, Session};
 
 use crate::batch::Batches;
 use crate::counters::Counters;
@@ -29,10 +29,12 @@ const LEAST_PROMISED: u64 = 4 << 20;
 ///
 /// - *start*: [`start`](Self::start)
 /// - *state*: [`node`](Self::node), [`cluster`](Self::cluster), [`counters`](Self::counters)
+/// - *its own messages*: [`session`](Self::session)
 /// - *end*: [`drain`](Self::drain), then drop it
 #[derive(Debug)]
 pub struct Gateway {
     engine: Arc<Engine>,
+    session: Session,
     threads: Vec<JoinHandle<()>>,
     /// Dropped to end the keeper.
     stop: Option<Closer<()>>,
@@ -53,24 +55,40 @@ impl Gateway {
         }
         let key = SessionKey::load(cluster.key_file())?;
         let incarnation = draw_incarnation();
-        let parties: Vec<(Party, madgate_vchannel::conductor::WakeParty)> =
-            vec![(Party::Engine, Arc::new(|| {}))];
+        let poller = Poller::new()?;
+        let waker = poller.waker();
+        let parties: Vec<(Party, WakeParty)> = vec![
+            (Party::Endpoint, Arc::new(move || waker.wake())),
+            // The keeper waits on the channel of its events itself.
+            (Party::Engine, Arc::new(|| {})),
+        ];
         let (conductor, mut ports) =
             Conductor::start(Arc::clone(&cluster), id, incarnation, key, parties)?;
-        let events = ports
-            .iter()
-            .position(|(party, _)| *party == Party::Engine)
-            .map(|at| ports.swap_remove(at).1)
-            .ok_or(StartError::NoEvents)?;
-        Self::with_conductor(cluster, id, Arc::new(conductor), events)
+        let mut events_of = |party| {
+            let at = ports.iter().position(|(owner, _)| *owner == party);
+            at.map(|at| ports.swap_remove(at).1)
+                .ok_or(StartError::NoEvents)
+        };
+        let (endpoint, engine) = (events_of(Party::Endpoint)?, events_of(Party::Engine)?);
+        let conductor = Arc::new(conductor);
+        let session = Session::with_conductor(
+            Arc::clone(&cluster),
+            id,
+            incarnation,
+            Arc::clone(&conductor),
+            poller,
+            endpoint,
+        )?;
+        Self::with_parts(cluster, id, conductor, engine, session)
     }
 
     /// Starts to forward with links that `conductor` brings up.
-    fn with_conductor(
+    fn with_parts(
         cluster: Arc<Cluster>,
         node: NodeId,
         conductor: Arc<Conductor>,
         events: crossbeam_channel::Receiver<LinkEvent>,
+        session: Session,
     ) -> Result<Self, StartError> {
         let router = Router::new(Arc::clone(&cluster), node);
         let plan = MemoryPlan::new(&cluster, node, router.largest_fragment())?;
@@ -95,6 +113,7 @@ impl Gateway {
         let (stop, stopped) = bounded(0);
         let mut gateway = Self {
             engine,
+            session,
             threads: Vec::new(),
             stop: Some(stop),
         };
@@ -124,6 +143,12 @@ impl Gateway {
     #[must_use]
     pub fn cluster(&self) -> &Arc<Cluster> {
         &self.engine.cluster
+    }
+
+    /// The gateway's own place in the session, for application code on its node.
+    #[must_use]
+    pub const fn session(&self) -> &Session {
+        &self.session
     }
 
     /// What it has carried and carries.

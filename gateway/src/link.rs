@@ -65,8 +65,8 @@ impl Link {
             bulk_shape: bulk.shape(),
             urgent_shape: urgent.shape(),
             output: Mutex::new(Output {
-                urgent: LaneOutput::new(urgent),
-                bulk: LaneOutput::new(bulk),
+                urgent: LaneOutput::new(urgent, LaneClass::Urgent),
+                bulk: LaneOutput::new(bulk, LaneClass::Bulk),
                 departed: Vec::new(),
                 control: Vec::new(),
             }),
@@ -245,8 +245,14 @@ pub(crate) struct LaneOutput {
 }
 
 impl LaneOutput {
-    fn new(sender: Box<dyn LaneSender>) -> Self {
-        let outbox = Outbox::new(sender.shape(), Policy::Gathering, frame_length);
+    fn new(sender: Box<dyn LaneSender>, class: LaneClass) -> Self {
+        let shape = sender.shape();
+        let policy = match (shape, class) {
+            // A large frame has its slot to itself: who receives it can leave it there.
+            (Shape::Static { .. }, LaneClass::Bulk) => Policy::Eager,
+            _ => Policy::Gathering,
+        };
+        let outbox = Outbox::new(shape, policy, frame_length);
         Self {
             sender: Some(sender),
             outbox,

@@ -37,7 +37,7 @@ pub(crate) struct Rules {
 /// Something whole in a batch.
 #[derive(Debug)]
 pub(crate) enum Item {
-    /// Data frames of one flow, next to each other.
+    /// Small data frames of one flow, next to each other, or one large one.
     Run {
         run: Run,
         at: Range<usize>,
@@ -133,7 +133,8 @@ fn extend(items: &mut [Item], header: &Header, start: usize) -> bool {
         return false;
     };
     let bytes = header.frame_bytes();
-    let continues = at.end == start
+    let continues = run.lane == Lane::Urgent
+        && at.end == start
         && run.end == header.position
         && run.label == header.label
         && run.flow == header.flow

@@ -1,0 +1,114 @@
+//! Messages through gateways: whole nodes in one process, over loopback and shared memory.
+
+mod world;
+
+use std::thread;
+
+use bytes::Bytes;
+use madgate_vchannel::ReceiveMode;
+use world::{LONG, Node, World};
+
+/// The bytes of a message: nothing that repeats where a fragment or a batch does.
+fn pattern(seed: u64, length: usize) -> Bytes {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes = Vec::with_capacity(length + 8);
+    while bytes.len() < length {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(length);
+    bytes.into()
+}
+
+/// Sends messages of these lengths, numbered from 0.
+fn send_all(from: &Node, to: &str, lengths: &[usize]) {
+    let to = from.session.cluster().node(to).unwrap();
+    for (number, &length) in (0..).zip(lengths) {
+        let mut packing = from.channel.begin_packing(to).unwrap();
+        packing
+            .pack_owned(pattern(number, length), ReceiveMode::Cheaper)
+            .unwrap();
+        packing.end_packing().unwrap();
+    }
+}
+
+/// Receives them, in order and as they were sent.
+fn receive_all(at: &Node, lengths: &[usize]) {
+    for (number, &length) in (0..).zip(lengths) {
+        let mut unpacking = at
+            .channel
+            .begin_unpacking_within(LONG)
+            .unwrap()
+            .expect("a message");
+        let block = unpacking
+            .unpack_owned(length, ReceiveMode::Cheaper)
+            .unwrap();
+        unpacking.end_unpacking().unwrap();
+        assert!(
+            block == pattern(number, length),
+            "message {number} of {length} bytes"
+        );
+    }
+}
+
+fn lengths() -> Vec<usize> {
+    let mut lengths = vec![
+        0,
+        1,
+        8,
+        100,
+        3000,
+        4000,
+        5000,
+        65535,
+        65536,
+        65537,
+        200_000,
+        1 << 20,
+    ];
+    lengths.extend([8; 2000]);
+    lengths.extend([3_000_001, 7, 70_000, 70_000, 9]);
+    lengths
+}
+
+fn there_and_back(left: &str, right: &str, settings: &str) {
+    let world = World::two(left, right, settings);
+    let gateway = world.gateway("gw");
+    let (a, b) = (world.node_of("a0"), world.node_of("b0"));
+    let lengths = lengths();
+    thread::scope(|scope| {
+        scope.spawn(|| send_all(&a, "b0", &lengths));
+        scope.spawn(|| receive_all(&b, &lengths));
+    });
+    thread::scope(|scope| {
+        scope.spawn(|| send_all(&b, "a0", &lengths));
+        scope.spawn(|| receive_all(&a, &lengths));
+    });
+    let counters = gateway.counters();
+    assert_eq!(
+        (counters.stale, counters.corrupt, counters.misbehaved),
+        (0, 0, 0)
+    );
+    assert!(counters.frames >= 2 * u64::try_from(lengths.len()).unwrap() / 100);
+    println!(
+        "{left} to {right}: {counters:#?}, {:.3} copies per frame",
+        counters.copies_per_frame()
+    );
+}
+
+#[test]
+fn tcp_to_tcp() {
+    there_and_back("tcp", "tcp", "");
+}
+
+#[test]
+fn tcp_to_shm() {
+    there_and_back("tcp", "shm", "");
+}
+
+#[test]
+fn shm_to_shm() {
+    there_and_back("shm", "shm", "");
+}
