@@ -26,6 +26,8 @@ const MAX_TIME: Duration = Duration::from_secs(24 * 3600);
 const WARM_UP: Duration = Duration::from_millis(200);
 /// How long the other end may say nothing. A node that cannot be reached is noticed sooner.
 const SILENCE_LIMIT: Duration = Duration::from_secs(60);
+/// How soon an order is repeated that is not answered.
+const REPEAT_AFTER: Duration = Duration::from_millis(250);
 /// How often the clock is read while small messages are streamed.
 const CLOCK_EVERY_BYTES: usize = 64 << 10;
 /// The most messages between two looks at the clock.
@@ -241,7 +243,7 @@ impl<'a> Bench<'a> {
                 break;
             }
             self.payload(&messages, sequence)?;
-            unpack(self.next()?, &mut buffer)?;
+            unpack(self.payload_back()?, &mut buffer)?;
             let half = begun.elapsed() / 2;
             if !check.matches(sequence, &buffer) {
                 return Err(Failure::new(format!(
@@ -325,59 +327,85 @@ impl<'a> Bench<'a> {
     }
 
     /// Gives an order, and waits until it is obeyed.
+    ///
+    /// The first answer may be lost: the other end may not know yet that the process that
+    /// was this node before is gone. So the order is repeated until an answer comes.
     fn order(&self, order: Order) -> Result<u64, Failure> {
         let tag = RandomState::new().build_hasher().finish();
-        talk::send(self.channel, self.to, order.encode(tag))?;
-        match self.answer(tag)? {
-            Answer::Ready => Ok(tag),
-            Answer::Busy => Err(Failure::new(format!(
-                "{} answers as many benches as it can already",
-                self.names[1]
-            ))),
-            Answer::Report { .. } => Err(self.astray()),
+        let deadline = Instant::now() + SILENCE_LIMIT;
+        while Instant::now() < deadline {
+            talk::send(self.channel, self.to, order.encode(tag))?;
+            match self.answer(tag, REPEAT_AFTER)? {
+                Some(Answer::Ready) => return Ok(tag),
+                Some(Answer::Busy) => {
+                    return Err(Failure::new(format!(
+                        "{} answers as many benches as it can already",
+                        self.names[1]
+                    )));
+                }
+                Some(Answer::Report { .. }) | None => {}
+            }
         }
+        Err(self.silence())
     }
 
     fn stop(&self, tag: u64) -> Result<(u64, u64), Failure> {
         talk::send(self.channel, self.to, Order::Stop.encode(tag))?;
-        match self.answer(tag)? {
-            Answer::Report { messages, wrong } => Ok((messages, wrong)),
-            _ => Err(self.astray()),
+        loop {
+            match self.answer(tag, SILENCE_LIMIT)? {
+                Some(Answer::Report { messages, wrong }) => return Ok((messages, wrong)),
+                // The answer to an order that was repeated for nothing.
+                Some(Answer::Ready | Answer::Busy) => {}
+                None => return Err(self.silence()),
+            }
         }
     }
 
-    fn answer(&self, tag: u64) -> Result<Answer, Failure> {
-        loop {
-            let mut unpacking = self.next()?;
+    /// The next answer to the bench `tag`, if one comes within `patience`.
+    fn answer(&self, tag: u64, patience: Duration) -> Result<Option<Answer>, Failure> {
+        let deadline = Instant::now() + patience;
+        while let Some(mut unpacking) = self.next(deadline)? {
             if let Incoming::Service(head) = talk::read(&mut unpacking)?
                 && head.tag == tag
             {
                 let body = talk::body(unpacking, &head)?;
-                return Answer::decode(&head, &body).ok_or_else(|| self.astray());
+                if let Some(answer) = Answer::decode(&head, &body) {
+                    return Ok(Some(answer));
+                }
             }
         }
+        Ok(None)
     }
 
-    /// The next message of the other end.
-    fn next(&self) -> Result<Unpacking<'_>, Failure> {
+    /// The next payload of the other end.
+    fn payload_back(&self) -> Result<Unpacking<'_>, Failure> {
         let deadline = Instant::now() + SILENCE_LIMIT;
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let unpacking = self.channel.begin_unpacking_within(left)?.ok_or_else(|| {
-                Failure::new(format!(
-                    "{} has said nothing for {} s; it has to run `madgate serve` or `madgate gateway`",
-                    self.names[1],
-                    SILENCE_LIMIT.as_secs()
-                ))
-            })?;
-            if unpacking.source() == self.to {
+        while let Some(mut unpacking) = self.next(deadline)? {
+            if let Incoming::Payload(_) = talk::read(&mut unpacking)? {
                 return Ok(unpacking);
             }
         }
+        Err(self.silence())
     }
 
-    fn astray(&self) -> Failure {
-        Failure::new(format!("{} answers what was not asked", self.names[1]))
+    /// The next message of the other end, if one comes in time.
+    fn next(&self, deadline: Instant) -> Result<Option<Unpacking<'_>>, Failure> {
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.channel.begin_unpacking_within(left)? {
+                // Others may talk to this node too; they are not listened to.
+                Some(unpacking) if unpacking.source() != self.to => {}
+                unpacking => return Ok(unpacking),
+            }
+        }
+    }
+
+    fn silence(&self) -> Failure {
+        Failure::new(format!(
+            "{} has said nothing for {} s; it has to run `madgate serve` or `madgate gateway`",
+            self.names[1],
+            SILENCE_LIMIT.as_secs()
+        ))
     }
 }
 

@@ -16,6 +16,10 @@ use super::wire::{Reply, Request, WINDOW_BYTES, charge, count, length};
 /// How long the sender waits for a reply before it asks whether the copy is still known.
 pub(crate) const ASK_AFTER: Duration = Duration::from_secs(2);
 
+/// The same for the first reply. What is sent to a node that has just been restarted, while it
+/// is not known yet that it was, is lost; here this process is the one that was.
+const ASK_FIRST_AFTER: Duration = Duration::from_millis(250);
+
 /// How long the other end may say nothing at all. A node that cannot be reached is noticed
 /// sooner, by its session; this is for one that is there and stopped.
 pub(crate) const SILENCE_LIMIT: Duration = Duration::from_secs(120);
@@ -226,7 +230,12 @@ impl<P: Peer, F: FnMut(u64)> Sender<'_, P, F> {
     ) -> Result<(), SendError<P::Error>> {
         let mut heard = Instant::now();
         while !ready(self) {
-            match self.peer.receive(ASK_AFTER).map_err(SendError::Peer)? {
+            let patience = if self.opened {
+                ASK_AFTER
+            } else {
+                ASK_FIRST_AFTER
+            };
+            match self.peer.receive(patience).map_err(SendError::Peer)? {
                 Some(reply) => {
                     heard = Instant::now();
                     self.reply(reply)?;
@@ -240,7 +249,8 @@ impl<P: Peer, F: FnMut(u64)> Sender<'_, P, F> {
 
     fn reply(&mut self, reply: Reply) -> Result<(), SendError<P::Error>> {
         match reply {
-            Reply::Opened => self.opened = true,
+            // Who knows the copy has opened it.
+            Reply::Opened | Reply::Alive => self.opened = true,
             Reply::Refused { reason } => return Err(SendError::Refused(reason)),
             Reply::Taken { charge } => self.taken = self.taken.max(charge.min(self.sent)),
             Reply::Done { entry } => {
@@ -259,7 +269,6 @@ impl<P: Peer, F: FnMut(u64)> Sender<'_, P, F> {
                 }
             }
             Reply::Closed => self.closed = true,
-            Reply::Alive => {}
         }
         Ok(())
     }

@@ -3,8 +3,8 @@
 //! middle of a message, or a slow disk, holds up its own copy and nobody else.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, Scope};
 
 use bytes::Bytes;
@@ -35,11 +35,18 @@ impl Shared {
     }
 }
 
+/// How a copy ended, for a sender that has not heard it and asks.
+#[derive(Debug, Default)]
+pub(crate) struct Ending {
+    ended: AtomicBool,
+    reason: OnceLock<String>,
+}
+
 /// A place among the copies that run, given back when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
     shared: Arc<Shared>,
-    ended: Arc<AtomicBool>,
+    ending: Arc<Ending>,
 }
 
 impl Place {
@@ -48,15 +55,21 @@ impl Place {
         // Counted back at once where there is no room, when this is dropped.
         let place = Self {
             shared: Arc::clone(shared),
-            ended: Arc::default(),
+            ending: Arc::default(),
         };
         (taken < MAX_COPIES).then_some(place)
+    }
+
+    /// Says why the copy ends early.
+    pub(crate) fn ends_because(&self, reason: &str) {
+        // The first reason is the one.
+        let _ = self.ending.reason.set(reason.to_owned());
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.ended.store(true, Ordering::Release);
+        self.ending.ended.store(true, Ordering::Release);
         self.shared.running.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -71,7 +84,13 @@ struct Copying<'a> {
     /// Unbounded, but at most one message is in it: the next one of the same node begins when
     /// this one has been unpacked.
     queue: Sender<Unread<'a>>,
-    ended: Arc<AtomicBool>,
+    ending: Arc<Ending>,
+}
+
+impl Copying<'_> {
+    fn has_ended(&self) -> bool {
+        self.ending.ended.load(Ordering::Acquire)
+    }
 }
 
 /// The copies of one channel. Their threads live in `scope`.
@@ -104,16 +123,19 @@ impl<'scope, 'env> Copies<'scope, 'env> {
             return self.begin(source, head, unpacking);
         }
         let copy = self.copies.get(&source).filter(|copy| copy.tag == head.tag);
-        match copy {
-            Some(copy) if !copy.ended.load(Ordering::Acquire) => {
+        let reason = match copy {
+            Some(copy) if !copy.has_ended() => {
                 // Fails when the thread has given up just now, of which it tells the sender.
                 let _ = copy.queue.send((head, unpacking));
+                return;
             }
-            // Chunks that were on their way are not worth an answer each.
-            _ if Request::wants_answer(head.kind) => {
-                self.refuse(source, head.tag, "the copy is not known here any more");
-            }
-            _ => {}
+            Some(copy) => copy.ending.reason.get().map(String::as_str),
+            None => None,
+        };
+        // Chunks that were on their way are not worth an answer each.
+        if Request::wants_answer(head.kind) {
+            let reason = reason.unwrap_or("the copy is not known here any more");
+            self.refuse(source, head.tag, reason);
         }
     }
 
@@ -121,8 +143,9 @@ impl<'scope, 'env> Copies<'scope, 'env> {
         // A process copies once: another copy of the same node is from another process, and
         // the one before it is gone.
         self.copies.remove(&source);
-        self.copies
-            .retain(|_, copy| !copy.ended.load(Ordering::Acquire));
+        if self.copies.len() >= 2 * MAX_COPIES {
+            self.copies.retain(|_, copy| !copy.has_ended());
+        }
         let Some(root) = self.shared.root.clone() else {
             return self.refuse(source, head.tag, "this node serves no folder");
         };
@@ -133,7 +156,7 @@ impl<'scope, 'env> Copies<'scope, 'env> {
                 "it receives as many copies as it may already",
             );
         };
-        let ended = Arc::clone(&place.ended);
+        let ending = Arc::clone(&place.ending);
         let (queue, messages): (_, Receiver<Unread<'env>>) = unbounded();
         let receiver = CopyReceiver::new(self.channel, source, head.tag, messages, place);
         let started = thread::Builder::new()
@@ -144,7 +167,7 @@ impl<'scope, 'env> Copies<'scope, 'env> {
                 // Its own receiver has just been made, and is waiting.
                 let _ = queue.send((head, unpacking));
                 let tag = head.tag;
-                self.copies.insert(source, Copying { tag, queue, ended });
+                self.copies.insert(source, Copying { tag, queue, ending });
             }
             Err(error) => {
                 self.refuse(source, head.tag, &format!("cannot start a thread: {error}"));

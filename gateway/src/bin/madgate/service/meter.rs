@@ -197,6 +197,8 @@ impl Meters {
                     wrong: meter.wrong,
                 }
             }
+            // Asked again: the answer was lost.
+            _ if place.is_some_and(|place| self.meters[place].1.tag == head.tag) => Answer::Ready,
             order => {
                 if let Some(place) = place {
                     self.meters.swap_remove(place);

@@ -31,7 +31,7 @@ pub(crate) struct Receiver<'a> {
     tag: u64,
     messages: Queue<Unread<'a>>,
     replies: VecDeque<Reply>,
-    _place: Place,
+    place: Place,
 }
 
 /// Why a copy ends before its end.
@@ -56,7 +56,7 @@ impl<'a> Receiver<'a> {
             tag,
             messages,
             replies: VecDeque::new(),
-            _place: place,
+            place,
         }
     }
 
@@ -68,6 +68,7 @@ impl<'a> Receiver<'a> {
             Err(Early::Broken(reason)) => tracing::warn!(source, reason, "a copy has broken off"),
             Err(Early::Refused(reason)) => {
                 tracing::warn!(source, reason, "a copy is refused");
+                self.place.ends_because(&reason);
                 self.replies.push_back(Reply::Refused { reason });
                 // Who does not hear it asks, and is told.
                 let _ = self.flush();
