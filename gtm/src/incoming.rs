@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crate::budget::{Budget, GUARANTEED_BYTES};
 use crate::reassembly::Violation;
-use crate::time::Time;
+use crate::time::{FORGET_AFTER, Time};
 use crate::wire::{Flags, FlowKey, Header, Opening, Refusal, is_older_label};
 
 /// How long an acknowledgement may wait for company.
@@ -246,7 +246,8 @@ impl Incoming {
     }
 
     /// The source closes the flow, or its link is lost, or it misbehaves: what is granted
-    /// and not used is void. What was accepted stays until it is consumed.
+    /// and not used is void, and frames that are held for those before them are to be
+    /// dropped. What was accepted stays until it is consumed.
     pub fn close(&mut self, budget: &mut Budget) {
         let before = self.outstanding();
         self.is_open = false;
@@ -264,6 +265,14 @@ impl Incoming {
     pub fn suspend(&mut self, budget: &mut Budget, now: Time) {
         self.close(budget);
         self.suspended_since.get_or_insert(now);
+    }
+
+    /// Closes a flow whose source has been silent for [`FORGET_AFTER`]. To be called every
+    /// few seconds.
+    pub fn handle_timeout(&mut self, budget: &mut Budget, now: Time) {
+        if self.is_open && now.since(self.last_heard) > FORGET_AFTER {
+            self.close(budget);
+        }
     }
 
     /// The credit frame to send back, if one is due.

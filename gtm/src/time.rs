@@ -3,6 +3,11 @@
 use std::ops::Add;
 use std::time::Duration;
 
+/// A flow that was silent for this long is forgotten wherever it is known: a source that has
+/// something to send probes much more often, and one that has nothing closes much sooner, so
+/// that what said so must have been lost.
+pub const FORGET_AFTER: Duration = Duration::from_secs(60);
+
 /// Nanoseconds since some start that the caller chose; it only ever grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time(pub u64);

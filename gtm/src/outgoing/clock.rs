@@ -19,7 +19,10 @@ impl<D: Clone> Outgoing<D> {
             .map(|since| since + self.settings.give_up_after);
         let own = match self.state {
             State::Failed(_) => return None,
-            State::Closed { at } if self.link_is_up && self.has_undelivered() => Some(at),
+            State::Closed { at } if self.has_undelivered() => {
+                // Without a link there is nothing to do but to note since when.
+                (self.link_is_up || self.stuck_since.is_none()).then_some(at)
+            }
             State::Closed { .. } => None,
             State::Opening { retry_at } => Some(retry_at),
             State::Open if self.has_undelivered() => Some(self.last_progress + self.probe_wait()),

@@ -58,8 +58,7 @@ impl<B> Transit<B> {
         now: Time,
     ) -> Outcome {
         let flow = self.flow_mut(index);
-        let has_left = flow.is_idle() && flow.outstanding() == 0;
-        if flow.from != from || header.end_position() != flow.granted {
+        if flow.from != from {
             self.counters.stale += 1;
             return Outcome::Dropped;
         }
@@ -67,7 +66,8 @@ impl<B> Transit<B> {
             self.promise(index, true);
             return Outcome::Send(from);
         }
-        if !has_left {
+        let is_still_here = !flow.is_idle() || flow.outstanding() != 0;
+        if is_still_here || header.end_position() != flow.granted {
             return Outcome::Dropped;
         }
         flow.forwarded = header.position;

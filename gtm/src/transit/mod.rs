@@ -26,18 +26,14 @@ mod output;
 mod tests;
 
 use std::collections::HashMap;
-use std::time::Duration;
 
 use crate::budget::Budget;
-use crate::time::Time;
+use crate::time::{FORGET_AFTER, Time};
 use crate::wire::{FlowKey, HEADER_BYTES, Header, Kind, Refusal};
 
 use flow::{Flow, Queued};
 pub use link::LinkId;
 use link::{Link, Links};
-
-/// A flow without traffic for this long is forgotten, its source having vanished.
-pub const FORGET_AFTER: Duration = Duration::from_secs(60);
 
 /// Which of a link's two lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
