@@ -25,6 +25,10 @@ use crate::topology::Routes;
 /// How often flows are looked at for what is due, while there is something.
 const SWEEP: Duration = Duration::from_millis(10);
 
+/// How long at most until the next look, while a flow has deadlines: what arrives or is
+/// packed meanwhile may bring a nearer one.
+const SWEEP_MOST: Duration = Duration::from_millis(50);
+
 /// Two small messages within this time are a burst: the second and what follows gather.
 const BURST: Duration = Duration::from_micros(20);
 
@@ -966,7 +970,7 @@ impl Core {
                 let Some(again) = idle_retry else { continue };
                 at = again;
             }
-            let at = at.max(now + SWEEP);
+            let at = at.clamp(now + SWEEP, now + SWEEP_MOST);
             next = Some(next.map_or(at, |next| next.min(at)));
         }
         let limit = self.cluster.link_timeout();
