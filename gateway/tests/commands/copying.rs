@@ -1,0 +1,150 @@
+//! `cp` through a gateway while all is well, and what it refuses.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+
+use crate::world::World;
+
+const TIMEOUT: &str = "30s";
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().mode() & 0o7777
+}
+
+#[test]
+fn trees_arrive_as_they_are() {
+    let world = World::new(TIMEOUT);
+    let (_gateway, _serve) = (world.gateway(), world.serve());
+    let tree = world.path("tree");
+    fs::create_dir_all(tree.join("inner/empty")).unwrap();
+    fs::write(tree.join("nothing"), b"").unwrap();
+    fs::write(tree.join("inner/script"), b"#!/bin/sh\n").unwrap();
+    fs::set_permissions(tree.join("inner/script"), Permissions::from_mode(0o750)).unwrap();
+    fs::set_permissions(tree.join("inner"), Permissions::from_mode(0o555)).unwrap();
+    let large = world.file("large", (5 << 20) + 3);
+
+    let ended = world.cp(&[&tree, &large], "");
+    ended.succeeded();
+    assert!(
+        ended
+            .stdout
+            .contains("copied 3 files and 3 folders to b0: 5.2 MB"),
+        "{ended:?}"
+    );
+    let served = world.served();
+    assert_eq!(
+        world.received(),
+        [
+            "large",
+            "tree",
+            "tree/inner",
+            "tree/inner/empty",
+            "tree/inner/script",
+            "tree/nothing"
+        ]
+    );
+    assert_eq!(
+        fs::read(served.join("large")).unwrap(),
+        fs::read(large).unwrap()
+    );
+    assert_eq!(fs::read(served.join("tree/nothing")).unwrap(), b"");
+    assert_eq!(mode(&served.join("tree/inner/script")), 0o750);
+    assert_eq!(mode(&served.join("tree/inner")), 0o555);
+}
+
+#[test]
+fn a_path_says_where_to() {
+    let world = World::new(TIMEOUT);
+    let (_gateway, _serve) = (world.gateway(), world.serve());
+    let file = world.file("file", 1000);
+    world.cp(&[&file], "other-name").succeeded();
+    world.cp(&[&file], "made/").succeeded();
+    world.cp(&[&file], "made").succeeded();
+    world.cp(&[&file, &world.cluster()], "both").succeeded();
+    assert_eq!(
+        world.received(),
+        [
+            "both",
+            "both/cluster.toml",
+            "both/file",
+            "made",
+            "made/file",
+            "other-name"
+        ]
+    );
+}
+
+#[test]
+fn nothing_is_written_outside() {
+    let world = World::new(TIMEOUT);
+    let (_gateway, _serve) = (world.gateway(), world.serve());
+    let file = world.file("file", 1000);
+    let outside = world.path("outside");
+    fs::create_dir(&outside).unwrap();
+    symlink(&outside, world.served().join("link")).unwrap();
+    world
+        .cp(&[&file], "../file2")
+        .failed_with(&["refused", "\"..\""]);
+    world
+        .cp(&[&file], "/tmp/file2")
+        .failed_with(&["refused", "absolute"]);
+    world.cp(&[&file], "link").failed_with(&["refused", "link"]);
+    world
+        .cp(&[&file], "link/file")
+        .failed_with(&["refused", "link"]);
+    assert_eq!(world.received(), ["link"]);
+    assert!(fs::read_dir(outside).unwrap().next().is_none());
+    assert!(!world.path("file2").exists());
+}
+
+#[test]
+fn links_are_named_and_the_rest_is_copied() {
+    let world = World::new(TIMEOUT);
+    let (_gateway, _serve) = (world.gateway(), world.serve());
+    let tree = world.path("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("file"), b"file").unwrap();
+    symlink("file", tree.join("link")).unwrap();
+    let ended = world.cp(&[&tree], "");
+    ended.failed_with(&["tree/link: is a link"]);
+    assert!(ended.stdout.contains("1 not copied"), "{ended:?}");
+    assert_eq!(world.received(), ["tree", "tree/file"]);
+}
+
+#[test]
+fn several_nodes_copy_at_once() {
+    let world = World::new(TIMEOUT);
+    let (_gateway, _serve) = (world.gateway(), world.serve());
+    let (first, second) = (
+        world.file("first", 20 << 20),
+        world.file("second", 21 << 20),
+    );
+    let copies = [
+        world.start_cp("a0", &[&first], ""),
+        world.start_cp("a1", &[&second], ""),
+    ];
+    for copy in copies {
+        copy.end().succeeded();
+    }
+    for file in [first, second] {
+        let name = file.file_name().unwrap();
+        assert_eq!(
+            fs::read(world.served().join(name)).unwrap(),
+            fs::read(&file).unwrap()
+        );
+    }
+}
+
+#[test]
+fn services_end_in_order() {
+    let world = World::new(TIMEOUT);
+    let (gateway, serve) = (world.gateway(), world.serve());
+    world.cp(&[&world.file("file", 1 << 20)], "").succeeded();
+    serve.terminate().succeeded();
+    let ended = gateway.terminate();
+    assert!(
+        ended.succeeded().stdout.contains("nothing dropped"),
+        "{ended:?}"
+    );
+}

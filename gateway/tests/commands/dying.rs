@@ -1,0 +1,92 @@
+//! Processes that are killed in the middle of a copy: no half file, nothing lost that could
+//! be delivered, and everything works again.
+
+use std::fs;
+
+use crate::watch::Watch;
+use crate::world::World;
+
+/// Large enough that a copy which has begun is not over when somebody hears of it.
+const LARGE: usize = 192 << 20;
+
+#[test]
+fn a_gateway_that_comes_back_loses_nothing() {
+    let world = World::new("30s");
+    let (gateway, _serve) = (world.gateway(), world.serve());
+    let large = world.file("large", LARGE);
+    let mut watch = Watch::new(&world.served());
+    let copy = world.start_cp("a0", &[&large], "");
+    watch.wait_for_bytes(&world.served());
+    gateway.kill();
+    let _gateway = world.gateway();
+    copy.end().succeeded();
+    assert_eq!(world.received(), ["large"]);
+    assert!(fs::read(world.served().join("large")).unwrap() == fs::read(&large).unwrap());
+}
+
+#[test]
+fn a_gateway_that_stays_away_fails_the_copy() {
+    let world = World::new("1s");
+    let (gateway, serve) = (world.gateway(), world.serve());
+    let large = world.file("large", LARGE);
+    let mut watch = Watch::new(&world.served());
+    let copy = world.start_cp("a0", &[&large], "");
+    watch.wait_for_bytes(&world.served());
+    gateway.kill();
+    copy.end().failed_with(&[
+        "large: was not sent completely",
+        "b0 was not reached for 1s",
+    ]);
+    // The receiver gives up too, and keeps no half file.
+    watch.wait_until(|| world.received().is_empty());
+    serve.terminate().succeeded();
+}
+
+#[test]
+fn a_receiver_that_dies_leaves_no_file_under_its_name() {
+    let world = World::new("3s");
+    let (_gateway, serve) = (world.gateway(), world.serve());
+    let large = world.file("large", LARGE);
+    let mut watch = Watch::new(&world.served());
+    let copy = world.start_cp("a0", &[&large], "");
+    watch.wait_for_bytes(&world.served());
+    serve.kill();
+    copy.end()
+        .failed_with(&["large: was not sent completely", "b0"]);
+    assert!(!world.served().join("large").exists());
+    // What it was writing goes when it is back, and it works again.
+    let _serve = world.serve();
+    assert!(world.received().is_empty());
+    world.cp(&[&large], "").succeeded();
+    assert_eq!(world.received(), ["large"]);
+}
+
+#[test]
+fn a_receiver_that_is_restarted_ends_the_copy() {
+    let world = World::new("30s");
+    let (_gateway, serve) = (world.gateway(), world.serve());
+    let large = world.file("large", LARGE);
+    let mut watch = Watch::new(&world.served());
+    let copy = world.start_cp("a0", &[&large], "");
+    watch.wait_for_bytes(&world.served());
+    serve.kill();
+    let _serve = world.serve();
+    copy.end()
+        .failed_with(&["large: was not sent completely", "b0 was restarted"]);
+    assert!(world.received().is_empty());
+}
+
+#[test]
+fn a_sender_that_dies_makes_way_for_the_next() {
+    let world = World::new("30s");
+    let (_gateway, _serve) = (world.gateway(), world.serve());
+    let large = world.file("large", LARGE);
+    let mut watch = Watch::new(&world.served());
+    let copy = world.start_cp("a0", &[&large], "");
+    watch.wait_for_bytes(&world.served());
+    copy.kill();
+    assert!(!world.served().join("large").exists());
+    let small = world.file("small", 1000);
+    world.cp(&[&small], "").succeeded();
+    watch.wait_until(|| world.received() == ["small"]);
+}

@@ -1,0 +1,60 @@
+//! A disk that is full at the receiver.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::support::{Missing, have};
+use crate::world::{PROGRAM, Process, World};
+
+/// Whether a small disk can be made: in a mount namespace of its own, so that it goes with
+/// the process.
+fn available() -> Result<(), Missing> {
+    let made = Command::new("unshare").args(["--mount", "true"]).output();
+    match made {
+        Ok(output) if output.status.success() => Ok(()),
+        _ => Err(Missing(
+            "root, and unshare(1) of util-linux, for a small disk".into(),
+        )),
+    }
+}
+
+#[test]
+fn a_full_disk_is_said_and_harms_nothing_else() {
+    if !have(available()) {
+        return;
+    }
+    let world = World::new("30s");
+    let _gateway = world.gateway();
+    let mut command = Command::new("unshare");
+    let script =
+        "mount -t tmpfs -o size=4m tmpfs \"$2\" && exec \"$0\" serve \"$1\" --node b0 --dir \"$2\"";
+    command.args(["--mount", "sh", "-c", script, PROGRAM]);
+    command.args([world.cluster(), world.served()]);
+    let serve = Process::start(command).wait_ready();
+    // Its files, as seen by the process.
+    let inside = |name: &str| -> PathBuf {
+        let root = PathBuf::from(format!("/proc/{}/root", serve.id()));
+        root.join(world.served().strip_prefix("/").unwrap())
+            .join(name)
+    };
+    let (before, large, after) = (
+        world.file("before", 1000),
+        world.file("large", 8 << 20),
+        world.file("after", 2000),
+    );
+
+    let ended = world.cp(&[&before, &large, &after], "");
+    ended.failed_with(&["large: the disk is full"]);
+    assert!(ended.stdout.contains("copied 2 files"), "{ended:?}");
+    let mut names: Vec<_> = fs::read_dir(inside(""))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["after", "before"]);
+    assert_eq!(
+        fs::read(inside("after")).unwrap(),
+        fs::read(&after).unwrap()
+    );
+}

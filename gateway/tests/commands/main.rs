@@ -1,0 +1,19 @@
+//! The command as people use it: real processes, real files, and what happens when some of
+//! them die.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails where it is, helpers included"
+)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod bench;
+mod copying;
+mod demo;
+mod dying;
+mod full_disk;
+mod usage;
+mod watch;
+mod world;

@@ -1,0 +1,277 @@
+//! A cluster of processes: a0 and a1 on TCP, b0 on shared memory, gw between them.
+
+use std::ffi::OsStr;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::thread::{self, JoinHandle};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// Tells a process to end with this one, whatever happens.
+const PARENT: &str = "MADGATE_PARENT";
+
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_madgate");
+
+/// Folders and files of one test.
+pub(crate) struct World {
+    place: TempDir,
+}
+
+impl World {
+    /// A cluster whose lost links may stay away for `link_timeout`.
+    pub(crate) fn new(link_timeout: &str) -> Self {
+        let place = tempfile::Builder::new()
+            .prefix("mg-")
+            .tempdir_in("/tmp")
+            .unwrap();
+        let world = Self { place };
+        let key = world.path("session.key");
+        assert!(run(["keygen".as_ref(), key.as_os_str()]).status.success());
+        let listeners: Vec<_> = (0..3)
+            .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
+            .collect();
+        let ports: Vec<_> = listeners
+            .iter()
+            .map(|listener| listener.local_addr().unwrap().port())
+            .collect();
+        let mut text = format!(
+            "[session]\nname = \"test\"\nkey_file = \"session.key\"\nlink_timeout = \"{link_timeout}\"\n\
+             [[network]]\nname = \"left\"\nprotocol = \"tcp\"\n\
+             [[network]]\nname = \"right\"\nprotocol = \"shm\"\ndirectory = \"meeting\"\n\
+             [[channel]]\nname = \"main\"\nnetworks = [\"left\", \"right\"]\n"
+        );
+        for (name, port, more) in [
+            ("a0", ports[0], ""),
+            ("a1", ports[1], ""),
+            ("gw", ports[2], ", right = \"gw\""),
+        ] {
+            let gateway = name == "gw";
+            writeln!(
+                text,
+                "[[node]]\nname = \"{name}\"\ngateway = {gateway}\n\
+                 addresses = {{ left = \"127.0.0.1:{port}\"{more} }}"
+            )
+            .unwrap();
+        }
+        text.push_str("[[node]]\nname = \"b0\"\naddresses = { right = \"b0\" }\n");
+        fs::write(world.cluster(), text).unwrap();
+        fs::create_dir(world.served()).unwrap();
+        world
+    }
+
+    /// A path in the folder of the test.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.place.path().join(name)
+    }
+
+    pub(crate) fn cluster(&self) -> PathBuf {
+        self.path("cluster.toml")
+    }
+
+    /// The folder that b0 serves.
+    pub(crate) fn served(&self) -> PathBuf {
+        self.path("served")
+    }
+
+    /// A file of `size` bytes that differ.
+    pub(crate) fn file(&self, name: &str, size: usize) -> PathBuf {
+        let path = self.path(name);
+        let bytes: Vec<u8> = (0_u32..)
+            .flat_map(|word| word.wrapping_mul(0x9e37_79b1).to_le_bytes())
+            .take(size)
+            .collect();
+        fs::write(&path, bytes).unwrap();
+        path
+    }
+
+    pub(crate) fn gateway(&self) -> Process {
+        let cluster = self.cluster();
+        Process::ready([
+            "gateway".as_ref(),
+            cluster.as_os_str(),
+            "--node".as_ref(),
+            "gw".as_ref(),
+        ])
+    }
+
+    pub(crate) fn serve(&self) -> Process {
+        let (cluster, served) = (self.cluster(), self.served());
+        Process::ready([
+            "serve".as_ref(),
+            cluster.as_os_str(),
+            "--node".as_ref(),
+            "b0".as_ref(),
+            "--dir".as_ref(),
+            served.as_os_str(),
+        ])
+    }
+
+    /// Copies to b0.
+    pub(crate) fn cp(&self, sources: &[&Path], path: &str) -> Ended {
+        self.start_cp("a0", sources, path).end()
+    }
+
+    /// Starts to copy to b0.
+    pub(crate) fn start_cp(&self, node: &str, sources: &[&Path], path: &str) -> Process {
+        let (cluster, destination) = (self.cluster(), format!("b0:{path}"));
+        let mut arguments: Vec<&OsStr> = vec![
+            "cp".as_ref(),
+            cluster.as_os_str(),
+            "--node".as_ref(),
+            node.as_ref(),
+        ];
+        arguments.extend(sources.iter().map(|source| source.as_os_str()));
+        arguments.push(destination.as_ref());
+        Process::start(program(arguments))
+    }
+
+    /// Every file and folder that b0 has received, hidden ones too.
+    pub(crate) fn received(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        list(&self.served(), &self.served(), &mut names);
+        names.sort();
+        names
+    }
+}
+
+fn list(top: &Path, folder: &Path, names: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        names.push(path.strip_prefix(top).unwrap().to_str().unwrap().to_owned());
+        if path.symlink_metadata().unwrap().is_dir() {
+            list(top, &path, names);
+        }
+    }
+}
+
+fn program<'a>(arguments: impl IntoIterator<Item = &'a OsStr>) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command.args(arguments);
+    command
+}
+
+/// Runs the command to its end.
+pub(crate) fn run<'a>(arguments: impl IntoIterator<Item = &'a OsStr>) -> Output {
+    program(arguments).output().unwrap()
+}
+
+/// How a process ended, and what it said.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Ended {
+    pub(crate) fn succeeded(&self) -> &Self {
+        assert!(self.status.success(), "{self:?}");
+        self
+    }
+
+    /// It failed with exit code 1, and said all of this.
+    pub(crate) fn failed_with(&self, words: &[&str]) -> &Self {
+        assert_eq!(self.status.code(), Some(1), "{self:?}");
+        for word in words {
+            assert!(self.stderr.contains(word), "{word:?} is missing: {self:?}");
+        }
+        self
+    }
+}
+
+/// A process; killed when it is dropped.
+pub(crate) struct Process {
+    child: Child,
+    stdout: Option<BufReader<ChildStdout>>,
+    stderr: Option<JoinHandle<String>>,
+}
+
+impl Process {
+    pub(crate) fn start(mut command: Command) -> Self {
+        let mut child = command
+            .env(PARENT, std::process::id().to_string())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdout = child.stdout.take().map(BufReader::new);
+        // Read all the time, so that it never waits to log.
+        let stderr = child.stderr.take().map(|mut stderr| {
+            thread::spawn(move || {
+                let mut text = Vec::new();
+                stderr.read_to_end(&mut text).unwrap();
+                String::from_utf8(text).unwrap()
+            })
+        });
+        Self {
+            child,
+            stdout,
+            stderr,
+        }
+    }
+
+    fn ready<'a>(arguments: impl IntoIterator<Item = &'a OsStr>) -> Self {
+        Self::start(program(arguments)).wait_ready()
+    }
+
+    /// Waits for the line that a service prints when it is ready.
+    pub(crate) fn wait_ready(mut self) -> Self {
+        let mut line = String::new();
+        self.stdout.as_mut().unwrap().read_line(&mut line).unwrap();
+        if !line.contains("ready") {
+            panic!("not ready: {:?}", self.end());
+        }
+        self
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.child.id().try_into().unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// Kills it with SIGKILL, and waits until it is gone.
+    pub(crate) fn kill(self) -> Ended {
+        self.signal(Signal::KILL);
+        self.end()
+    }
+
+    /// Ends it with SIGTERM, and waits until it is gone.
+    pub(crate) fn terminate(self) -> Ended {
+        self.signal(Signal::TERM);
+        self.end()
+    }
+
+    /// Waits for its end.
+    pub(crate) fn end(mut self) -> Ended {
+        let mut stdout = String::new();
+        self.stdout
+            .take()
+            .unwrap()
+            .read_to_string(&mut stdout)
+            .unwrap();
+        let stderr = self.stderr.take().unwrap().join().unwrap();
+        Ended {
+            status: self.child.wait().unwrap(),
+            stdout,
+            stderr,
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
