@@ -182,7 +182,7 @@ impl World {
         }
         self.stopped[party] = false;
         match &mut self.parties[party] {
-            Party::Gateway(gateway) => *gateway = Gateway::new(party, self.plan.gateway_bytes),
+            Party::Gateway(gateway) => **gateway = Gateway::new(party, self.plan.gateway_bytes),
             Party::Endpoint(endpoint) => {
                 endpoint.incarnation += 1 << 20;
                 let incarnation = endpoint.incarnation;

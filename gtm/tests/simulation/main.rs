@@ -221,6 +221,8 @@ fn stop_one(stop: Event, go_on: Event, channels: u16) {
         world.run();
         world.check_settled();
         assert!(world.nothing_failed());
+        // Whoever stood still learns only now that its flows are closed.
+        world.run_until(resume + Duration::from_secs(1));
         world.wind_down(false);
     });
 }

@@ -47,7 +47,7 @@ pub(crate) struct Endpoint {
 #[derive(Debug)]
 pub(crate) enum Party {
     Endpoint(Endpoint),
-    Gateway(Gateway),
+    Gateway(Box<Gateway>),
 }
 
 #[derive(Debug)]
@@ -73,7 +73,10 @@ impl World {
         let mut parties = Vec::new();
         for party in 0..topology.parties() {
             if topology.is_gateway(party) {
-                parties.push(Party::Gateway(Gateway::new(party, plan.gateway_bytes)));
+                parties.push(Party::Gateway(Box::new(Gateway::new(
+                    party,
+                    plan.gateway_bytes,
+                ))));
                 continue;
             }
             let incarnation = 1 + (random.next() >> 8);
