@@ -112,3 +112,20 @@ fn tcp_to_shm() {
 fn shm_to_shm() {
     there_and_back("shm", "shm", "");
 }
+
+#[test]
+fn a_long_stream_of_large_messages() {
+    let world = World::two("tcp", "tcp", "");
+    let gateway = world.gateway("gw");
+    let (a, b) = (world.node_of("a0"), world.node_of("b0"));
+    let lengths = vec![1 << 20; 300];
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(std::time::Duration::from_secs(3));
+            eprintln!("{:#?}", gateway.counters());
+        });
+        scope.spawn(|| send_all(&a, "b0", &lengths));
+        scope.spawn(|| receive_all(&b, &lengths));
+    });
+    assert_eq!(gateway.counters().misbehaved, 0);
+}

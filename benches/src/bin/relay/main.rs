@@ -15,6 +15,7 @@
 
 mod bare;
 mod haproxy;
+mod madgate;
 mod report;
 mod socat;
 
@@ -50,8 +51,11 @@ struct Arguments {
     #[command(flatten)]
     rounds: RoundArguments,
     /// The relays to measure.
-    #[arg(long, value_enum, value_delimiter = ',', default_values = ["bare", "haproxy", "socat"])]
+    #[arg(long, value_enum, value_delimiter = ',', default_values = ["madgate", "bare", "haproxy", "socat"])]
     relays: Vec<Relay>,
+    /// How the gateway and the ends of madgate wait.
+    #[arg(long, value_enum, default_value = "adaptive")]
+    wait: Wait,
     /// How the ends of the peers wait.
     #[arg(long, value_enum, default_value = "sleep")]
     ends: Wait,
@@ -61,6 +65,7 @@ struct Arguments {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Relay {
+    Madgate,
     Bare,
     Haproxy,
     HaproxyAuto,
@@ -74,6 +79,9 @@ enum Child {
     /// The bare relay.
     #[command(hide = true)]
     BareRelay(bare::BareArguments),
+    /// The gateway.
+    #[command(hide = true)]
+    MadgateRelay(madgate::MadgateRelayArguments),
 }
 
 fn main() -> ExitCode {
@@ -81,6 +89,7 @@ fn main() -> ExitCode {
     let result = match arguments.child {
         Some(Child::End(child)) => child.run(),
         Some(Child::BareRelay(relay)) => die_with_parent().and_then(|()| relay.run()),
+        Some(Child::MadgateRelay(relay)) => die_with_parent().and_then(|()| relay.run()),
         None => bench(&arguments),
     };
     match result {
@@ -99,6 +108,7 @@ fn bench(arguments: &Arguments) -> io::Result<()> {
         .iter()
         .map(|relay| -> Box<dyn Contestant> {
             match relay {
+                Relay::Madgate => Box::new(madgate::Madgate(arguments.wait)),
                 Relay::Bare => Box::new(bare::Bare(arguments.ends)),
                 Relay::Haproxy => Box::new(Haproxy(Splice::Always, arguments.ends)),
                 Relay::HaproxyAuto => Box::new(Haproxy(Splice::Auto, arguments.ends)),
