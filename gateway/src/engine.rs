@@ -282,8 +282,9 @@ impl Engine {
     }
 
     /// Copies every frame that waits out of the receivers' memory, and has those of the
-    /// links concerned copied at once from now on. Returns the bytes that were copied.
+    /// links concerned copied at once for a while. Returns the bytes that were copied.
     pub(crate) fn detach_all(&self) -> usize {
+        let now = self.now();
         let mut total = 0;
         let mut links = Vec::new();
         {
@@ -303,7 +304,7 @@ impl Engine {
                     .iter()
                     .any(|lane| transit.has_queued(link.transit, *lane));
                 if waits {
-                    link.set_slow(true);
+                    link.slow_down(now);
                 }
                 links.push(Arc::clone(link));
             }

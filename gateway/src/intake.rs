@@ -121,7 +121,7 @@ impl Engine {
                     most,
                 });
             }
-            if to.is_slow() {
+            if to.is_slow(now) {
                 self.tally.note_parked(frame.detach());
             }
         }

@@ -1,12 +1,13 @@
 //! One link of the engine, as its threads share it.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
 
 use madgate_bmm::{Buffer, Outbox, Policy};
 use madgate_gtm::transit::{Departure, LinkId};
 use madgate_gtm::wire::HEADER_BYTES;
-use madgate_gtm::{Header, Kind};
+use madgate_gtm::{Header, Kind, Time};
 use madgate_tm::{LaneClass, LaneSender, Shape};
 use madgate_vchannel::conductor::LinkRequest;
 
@@ -14,6 +15,10 @@ use crate::scan::frame_length;
 
 /// Pings and pongs that wait for a link at most.
 const ECHOES_MOST: usize = 16;
+
+/// How long the frames of a link that kept a receiver's memory for too long are copied at
+/// once: much longer than the receiver has waited, so that others wait little in all.
+const SLOW_FOR: Duration = Duration::from_millis(10);
 
 /// One link. Its receiving halves belong to the receiver of its network; the sending halves
 /// to whoever has something to send and locks them.
@@ -38,9 +43,8 @@ pub(crate) struct Link {
     /// Whether it waits in the mailbox of its network's sender.
     handed_over: AtomicBool,
     closed: AtomicBool,
-    /// Whether it has kept batches for so long that its frames are copied at once, until its
-    /// queue is empty.
-    slow: AtomicBool,
+    /// Until when its frames are copied at once, because it kept batches for too long.
+    slow_until: AtomicU64,
     echoes: Mutex<Vec<u8>>,
     has_echoes: AtomicBool,
 }
@@ -73,7 +77,7 @@ impl Link {
             wanted: AtomicBool::new(false),
             handed_over: AtomicBool::new(false),
             closed: AtomicBool::new(false),
-            slow: AtomicBool::new(false),
+            slow_until: AtomicU64::new(0),
             echoes: Mutex::default(),
             has_echoes: AtomicBool::new(false),
         }
@@ -155,14 +159,15 @@ impl Link {
         self.handed_over.store(false, Ordering::Release);
     }
 
-    pub(crate) fn is_slow(&self) -> bool {
-        self.slow.load(Ordering::Relaxed)
+    /// Whether its frames are copied at once.
+    pub(crate) fn is_slow(&self, now: Time) -> bool {
+        now.0 < self.slow_until.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set_slow(&self, slow: bool) {
-        if self.is_slow() != slow {
-            self.slow.store(slow, Ordering::Relaxed);
-        }
+    /// It has kept a receiver's memory for too long: its frames are copied at once for a
+    /// while, and then it has another chance.
+    pub(crate) fn slow_down(&self, now: Time) {
+        self.slow_until.store((now + SLOW_FOR).0, Ordering::Relaxed);
     }
 
     // ---- echoes -----------------------------------------------------------------------
@@ -221,11 +226,6 @@ impl Output {
 
     pub(crate) fn lanes(&mut self) -> [&mut LaneOutput; 2] {
         [&mut self.urgent, &mut self.bulk]
-    }
-
-    /// Whether both outboxes are empty.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.urgent.outbox.is_empty() && self.bulk.outbox.is_empty()
     }
 }
 

@@ -117,13 +117,6 @@ impl Engine {
                 },
             );
         }
-        if link.is_slow()
-            && output.is_empty()
-            && !transit.has_queued(link.transit, Lane::Urgent)
-            && !transit.has_queued(link.transit, Lane::Bulk)
-        {
-            link.set_slow(false);
-        }
     }
 
     /// Sends what a lane takes. Returns whether anything left.
