@@ -110,6 +110,8 @@ pub(crate) struct Core {
     pub(crate) dirty: Vec<u32>,
     /// Links to ask the conductor for.
     pub(crate) to_dial: Vec<LinkRequest>,
+    /// Links that failed when something was sent: the driver closes them.
+    pub(crate) broken: Vec<u32>,
     /// Peers that have answered a challenge.
     pub(crate) heard: Vec<(NodeId, u64)>,
     /// Links that the conductor need not dial any more.
@@ -158,6 +160,7 @@ impl Core {
             dialed: HashMap::new(),
             dirty: Vec::new(),
             to_dial: Vec::new(),
+            broken: Vec::new(),
             heard: Vec::new(),
             to_cancel: Vec::new(),
             blocked: Vec::new(),

@@ -319,6 +319,11 @@ impl Inner {
                 }
             }
         }
+        let broken = std::mem::take(&mut self.lock().broken);
+        for index in broken {
+            let error = InputError::Lane(madgate_tm::LaneError::Closed);
+            self.close_link(driver, index, &error);
+        }
         self.dial_wanted();
         busy
     }

@@ -55,9 +55,10 @@ impl Inner {
             let more = self.fill(index, lanes);
             if let Err(error) = flush_lanes(lanes) {
                 tracing::debug!(%error, "a link takes nothing more");
-                // Its receiving side notices too, and closes it.
                 lanes.urgent.is_blocked = true;
                 lanes.bulk.is_blocked = true;
+                self.lock().broken.push(index);
+                self.wake_sleeping_driver();
                 return;
             }
             if lanes.urgent.is_blocked || lanes.bulk.is_blocked {

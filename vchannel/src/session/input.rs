@@ -262,27 +262,37 @@ impl Input {
         Ok(total)
     }
 
+    /// A slot of the bulk lane: large frames, one after the other.
     fn receive_large_slot(
         &mut self,
         inner: &Inner,
         slot: &ReceivedSlot,
         mut straight: Option<&mut Straight<'_>>,
     ) -> Result<(), InputError> {
-        let mut head = [0; HEAD_BYTES];
-        slot.copy_out(0, &mut head);
-        let Some((header, rest)) = head.split_first_chunk::<HEADER_BYTES>() else {
-            return Err(split_frame().into());
-        };
-        let header = Header::parse(header).map_err(FrameFault::from)?;
-        if header.frame_bytes() != slot.len() {
-            return Err(split_frame().into());
+        let mut start = 0;
+        while start < slot.len() {
+            if slot.len() - start < HEAD_BYTES {
+                return Err(split_frame().into());
+            }
+            let mut head = [0; HEAD_BYTES];
+            slot.copy_out(start, &mut head);
+            let Some((header, rest)) = head.split_first_chunk::<HEADER_BYTES>() else {
+                return Err(split_frame().into());
+            };
+            let header = Header::parse(header).map_err(FrameFault::from)?;
+            let is_large = header.kind == Kind::Data && header.length as usize >= DESCRIPTOR_BYTES;
+            if !is_large || header.frame_bytes() > slot.len() - start {
+                return Err(split_frame().into());
+            }
+            let mut arriving = begin(inner, self.link, header, rest, straight.as_deref());
+            arriving.place(rest, straight.as_deref_mut());
+            let target = arriving.rest(straight.as_deref_mut());
+            slot.copy_out(start + HEAD_BYTES, target);
+            arriving.filled = header.length as usize;
+            finish(inner, self.link, arriving, straight.as_deref_mut())?;
+            start += header.frame_bytes();
         }
-        let mut arriving = begin(inner, self.link, header, rest, straight.as_deref());
-        arriving.place(rest, straight.as_deref_mut());
-        let target = arriving.rest(straight.as_deref_mut());
-        slot.copy_out(HEAD_BYTES, target);
-        arriving.filled = header.length as usize;
-        finish(inner, self.link, arriving, straight)
+        Ok(())
     }
 }
 
