@@ -69,6 +69,7 @@ impl Flags {
     pub const HEADER_ONLY: Self = Self(1 << 5);
 
     /// The flags that are set in `bits`, or `None` when one of them is reserved.
+    #[inline]
     pub(super) const fn from_wire(bits: u8) -> Option<Self> {
         if bits & !Self::ALL == 0 {
             Some(Self(bits))
@@ -93,6 +94,7 @@ impl Flags {
 
     /// Whether every flag of `other` is set.
     #[must_use]
+    #[inline]
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
