@@ -275,22 +275,44 @@ impl Incoming {
         }
     }
 
+    /// Whether [`poll_credit`](Self::poll_credit) has something to send now. An
+    /// acknowledgement that may still wait is left to [`next_deadline`](Self::next_deadline).
+    #[must_use]
+    pub fn is_credit_due(&self, budget: &Budget) -> bool {
+        if !self.is_open || self.opened_up_to > self.delivered {
+            return false;
+        }
+        if self.credit_wanted {
+            return true;
+        }
+        let (target, allowed) = self.promise(budget);
+        self.is_worth_it(target - self.granted, allowed)
+    }
+
+    /// How far can be granted now, and how much the flow may have outstanding.
+    fn promise(&self, budget: &Budget) -> (u64, u64) {
+        let allowed = budget
+            .allowance(self.outstanding())
+            .min(self.window.max(GUARANTEED_BYTES));
+        let room = allowed.saturating_sub(self.unconsumed);
+        (self.granted.max(self.delivered + room), allowed)
+    }
+
+    /// Whether to grant `more` at once: few large promises rather than many small ones,
+    /// unless the source has run out.
+    const fn is_worth_it(&self, more: u64, allowed: u64) -> bool {
+        more > 0 && (more >= allowed / 2 || (self.starved && self.unconsumed == 0))
+    }
+
     /// The credit frame to send back, if one is due.
     pub fn poll_credit(&mut self, budget: &mut Budget, now: Time) -> Option<Header> {
         if !self.is_open || self.opened_up_to > self.delivered {
             return None;
         }
         let before = self.outstanding();
-        let allowed = budget
-            .allowance(before)
-            .min(self.window.max(GUARANTEED_BYTES));
-        let target = self
-            .granted
-            .max(self.delivered + allowed.saturating_sub(self.unconsumed));
-        let more = target - self.granted;
+        let (target, allowed) = self.promise(budget);
         let due = self.credit_wanted
-            || more >= (allowed / 2).max(1)
-            || (self.starved && more > 0 && self.unconsumed == 0)
+            || self.is_worth_it(target - self.granted, allowed)
             || self.acknowledge_at.is_some_and(|at| now >= at);
         if !due {
             return None;

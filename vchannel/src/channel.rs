@@ -179,8 +179,8 @@ impl Channel {
     // ---- inside -------------------------------------------------------------------------
 
     fn out_flow(&self, core: &mut Core, to: NodeId) -> Result<u32, PackError> {
-        let now = self.session.inner().now();
-        if let Some(index) = core.out_flow(to, self.id, now) {
+        let inner = self.session.inner();
+        if let Some(index) = core.out_flow(to, self.id, || inner.now()) {
             return Ok(index);
         }
         if core.cluster.node_with_rank(to.rank()).is_none() {

@@ -186,7 +186,7 @@ impl Core {
         &mut self,
         destination: NodeId,
         channel: ChannelId,
-        now: Time,
+        now: impl FnOnce() -> Time,
     ) -> Option<u32> {
         let key = (destination.rank(), channel.0);
         if let Some((last, index)) = self.out_last
@@ -196,7 +196,7 @@ impl Core {
         }
         let index = match self.out_by_key.get(&key) {
             Some(&index) => index,
-            None => self.make_out_flow(destination, channel, now)?,
+            None => self.make_out_flow(destination, channel, now())?,
         };
         self.out_last = Some((key, index));
         Some(index)
@@ -689,7 +689,7 @@ impl Core {
             flow.is_timed = true;
             self.timed.push_back((at.max(now), index));
         }
-        self.offer_credit(index);
+        self.offer_due_credit(index);
     }
 
     /// The message that was dropped half-unpacked: reads and forgets what came of it.
@@ -721,6 +721,14 @@ impl Core {
         let consumed = flow.inbox.take_consumed();
         if consumed > 0 {
             flow.flow.consume(consumed, &mut self.budget);
+            self.offer_due_credit(index);
+        }
+    }
+
+    /// As [`offer_credit`](Self::offer_credit), if some is due.
+    fn offer_due_credit(&mut self, index: u32) {
+        let flow = &self.in_flows[index as usize];
+        if !flow.has_credit && flow.flow.is_credit_due(&self.budget) {
             self.offer_credit(index);
         }
     }

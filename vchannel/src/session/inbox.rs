@@ -285,6 +285,21 @@ impl Inbox {
         Some(whole)
     }
 
+    /// Whether the next block is of `length` bytes in `receive` mode, and all there.
+    pub(crate) fn has_whole(&self, length: u64, receive: ReceiveMode) -> bool {
+        match self.parts.front() {
+            Some(Part::Block { record, .. }) => {
+                !self.ended
+                    && self.progress == 0
+                    && record.offset == 0
+                    && record.ends_block()
+                    && record.descriptor.length() == length
+                    && record.descriptor.receive == receive
+            }
+            _ => false,
+        }
+    }
+
     /// Reads and forgets what is there of the message; `true` when that was all of it.
     pub(crate) fn discard_message(&mut self) -> bool {
         while !self.ended {
