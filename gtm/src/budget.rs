@@ -7,6 +7,9 @@
 //! with factor 1): N busy flows settle at 1/(N+1) of it each, a newcomer always finds as
 //! much free, and a flow that stands still keeps what it had and no more.
 
+#[cfg(test)]
+mod tests;
+
 /// What an admitted flow is guaranteed at every hop, in charged bytes.
 pub const GUARANTEED_BYTES: u64 = 4096;
 

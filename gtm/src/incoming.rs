@@ -11,6 +11,9 @@
 //! An [`Incoming`] lives as long as its process, or at least as long as its source may still
 //! send what is late: it knows what is new from what was received before.
 
+#[cfg(test)]
+mod tests;
+
 use std::time::Duration;
 
 use crate::budget::{Budget, GUARANTEED_BYTES};

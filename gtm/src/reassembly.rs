@@ -5,6 +5,9 @@
 //! longer than its descriptor. It is a small value, so that a caller can ask where a
 //! payload *will* belong on a copy, and keep the copy once the payload has arrived intact.
 
+#[cfg(test)]
+mod tests;
+
 use crate::wire::{DESCRIPTOR_BYTES, Descriptor, Flags, Header, WireError};
 
 /// Part of one block, as one frame carries it.

@@ -1,0 +1,337 @@
+//! Openings, places and credit at the destination.
+
+use std::time::Duration;
+
+use super::{ACKNOWLEDGE_WITHIN, FIRST_WINDOW_BYTES, Incoming, OpenVerdict, Placement};
+use crate::budget::{Budget, GUARANTEED_BYTES};
+use crate::reassembly::Violation;
+use crate::time::{FORGET_AFTER, Time};
+use crate::wire::{Flags, FlowKey, Header, Kind, OPENING_BYTES, Opening, Refusal};
+
+const FLOW: FlowKey = FlowKey {
+    channel: 1,
+    source: 2,
+    destination: 3,
+};
+const OURS: u64 = 77;
+const START: Time = Time(1_000_000_000);
+const SMALL: u64 = 128 + 100;
+
+fn opening(source: u64, destination: u64) -> Opening {
+    Opening {
+        source_incarnation: source,
+        destination_incarnation: destination,
+        fragment_bytes: 4096,
+    }
+}
+
+fn bare(label: u32, position: u64) -> Header {
+    Header {
+        flags: Flags::OPEN.with(Flags::WANT),
+        length: u32::try_from(OPENING_BYTES).unwrap(),
+        position,
+        ..Header::new(Kind::Data, FLOW, label)
+    }
+}
+
+fn frame(label: u32, position: u64) -> Header {
+    Header {
+        flags: Flags::DESCRIBED,
+        length: 100,
+        position,
+        ..Header::new(Kind::Data, FLOW, label)
+    }
+}
+
+struct Fixture {
+    incoming: Incoming,
+    budget: Budget,
+}
+
+impl Fixture {
+    fn new(window_most: u64, budget: u64) -> Self {
+        Self {
+            incoming: Incoming::new(FLOW, OURS, window_most, START),
+            budget: Budget::new(budget),
+        }
+    }
+
+    fn open(&mut self, header: &Header, source: u64) -> OpenVerdict {
+        let opening = opening(source, 0);
+        self.incoming
+            .handle_opening(header, &opening, &mut self.budget, START)
+    }
+
+    fn opened(window_most: u64, budget: u64) -> Self {
+        let mut fixture = Self::new(window_most, budget);
+        assert!(matches!(
+            fixture.open(&bare(5, 0), 10),
+            OpenVerdict::Admitted { .. }
+        ));
+        fixture.credit(START).unwrap();
+        fixture
+    }
+
+    fn credit(&mut self, now: Time) -> Option<(u64, u64)> {
+        let credit = self.incoming.poll_credit(&mut self.budget, now)?;
+        assert_eq!(credit.credit_incarnation(), OURS);
+        Some((credit.position, credit.offset))
+    }
+
+    fn accept(&mut self, header: &Header) {
+        assert_eq!(self.incoming.placement(header), Ok(Placement::InOrder));
+        self.incoming.accept(header, START);
+    }
+}
+
+#[test]
+fn an_opening_is_answered_with_credit_once_its_payload_is_in() {
+    let mut fixture = Fixture::new(1 << 20, 1 << 20);
+    let header = Header {
+        flags: Flags::OPEN.with(Flags::DESCRIBED).with(Flags::WANT),
+        length: 124,
+        ..bare(5, 0)
+    };
+    assert_eq!(
+        fixture.open(&header, 10),
+        OpenVerdict::Admitted {
+            abandon_message: true,
+            source_restarted: false
+        }
+    );
+    assert_eq!(fixture.credit(START), None);
+    fixture.accept(&header);
+    let (delivered, granted) = fixture.credit(START).unwrap();
+    assert_eq!(delivered, SMALL);
+    assert_eq!(granted, FIRST_WINDOW_BYTES * 2);
+    assert_eq!(fixture.open(&header, 10), OpenVerdict::Repeated);
+    assert_eq!(
+        fixture.incoming.placement(&header),
+        Ok(Placement::Duplicate)
+    );
+    assert_eq!(fixture.credit(START), Some((delivered, granted)));
+}
+
+#[test]
+fn verdicts() {
+    let mut fixture = Fixture::opened(1 << 20, 1 << 20);
+    let incoming = &mut fixture.incoming;
+    let budget = &mut fixture.budget;
+    let mut verdict = |header: Header, opening: Opening| {
+        incoming.handle_opening(&header, &opening, budget, START)
+    };
+    let other = OpenVerdict::Refused(Refusal::OtherIncarnation);
+    assert_eq!(verdict(bare(6, 0), opening(10, OURS + 1)), other);
+    assert_eq!(verdict(bare(6, 0), opening(9, OURS)), OpenVerdict::Stale);
+    assert_eq!(verdict(bare(4, 0), opening(10, OURS)), OpenVerdict::Stale);
+    assert_eq!(
+        verdict(bare(5, 0), opening(10, OURS)),
+        OpenVerdict::Repeated
+    );
+    let admitted = |abandon_message, source_restarted| OpenVerdict::Admitted {
+        abandon_message,
+        source_restarted,
+    };
+    assert_eq!(
+        verdict(bare(6, 0), opening(10, OURS)),
+        admitted(false, false)
+    );
+    assert_eq!(
+        verdict(bare(7, 50), opening(10, OURS)),
+        admitted(true, false)
+    );
+    assert_eq!(verdict(bare(1, 0), opening(11, OURS)), admitted(true, true));
+}
+
+#[test]
+fn an_opening_from_before_a_close_is_stale() {
+    let mut fixture = Fixture::opened(1 << 20, 1 << 20);
+    fixture.incoming.close(&mut fixture.budget);
+    assert_eq!(fixture.budget.promised(), 0);
+    assert_eq!(fixture.open(&bare(4, 0), 10), OpenVerdict::Stale);
+    assert!(!fixture.incoming.is_open());
+    assert!(matches!(
+        fixture.open(&bare(6, 0), 10),
+        OpenVerdict::Admitted { .. }
+    ));
+}
+
+#[test]
+fn places() {
+    let mut fixture = Fixture::opened(4096, 1 << 20);
+    fixture.accept(&frame(5, 0));
+    let place = |header: Header| fixture.incoming.placement(&header);
+    assert_eq!(place(frame(5, SMALL)), Ok(Placement::InOrder));
+    assert_eq!(place(frame(5, 2 * SMALL)), Ok(Placement::Ahead));
+    assert_eq!(place(frame(5, 0)), Ok(Placement::Duplicate));
+    assert_eq!(place(frame(6, SMALL)), Ok(Placement::Stale));
+    assert_eq!(
+        place(frame(5, 1)),
+        Err(Violation::Overlap {
+            position: 1,
+            delivered: SMALL
+        })
+    );
+    assert_eq!(place(frame(5, 4096 - SMALL)), Ok(Placement::Ahead));
+    assert_eq!(
+        place(frame(5, 4097 - SMALL)),
+        Err(Violation::BeyondCredit {
+            end: 4097,
+            granted: 4096
+        })
+    );
+    fixture.incoming.close(&mut fixture.budget);
+    assert_eq!(
+        fixture.incoming.placement(&frame(5, SMALL)),
+        Ok(Placement::Unknown)
+    );
+}
+
+#[test]
+fn credit_comes_when_asked_for_or_after_a_while_or_with_half_a_window() {
+    let mut fixture = Fixture::opened(8192, 1 << 20);
+    assert_eq!(fixture.credit(START), None);
+    assert_eq!(fixture.incoming.next_deadline(), None);
+
+    fixture.accept(&frame(5, 0));
+    assert_eq!(fixture.credit(START), None);
+    let due = START + ACKNOWLEDGE_WITHIN;
+    assert_eq!(fixture.incoming.next_deadline(), Some(due));
+    assert_eq!(fixture.credit(due), Some((SMALL, 8192)));
+    assert_eq!(fixture.credit(due), None);
+
+    let want = Header {
+        flags: Flags::WANT,
+        ..frame(5, SMALL)
+    };
+    fixture.accept(&want);
+    assert_eq!(fixture.credit(START), Some((2 * SMALL, 8192)));
+
+    // It has plenty: a little that is consumed waits, half a window does not.
+    fixture.incoming.consume(2 * SMALL, &mut fixture.budget);
+    assert_eq!(fixture.credit(START), None);
+    let mut at = 2 * SMALL;
+    while at < 4096 {
+        fixture.accept(&frame(5, at));
+        fixture.incoming.consume(SMALL, &mut fixture.budget);
+        at += SMALL;
+    }
+    assert_eq!(fixture.credit(START), Some((at, at + 8192)));
+}
+
+#[test]
+fn a_source_that_has_run_out_gets_what_is_consumed_at_once() {
+    let mut fixture = Fixture::opened(4096, 1 << 20);
+    let mut at = 0;
+    while at + SMALL <= 4096 {
+        let flags = Flags::WANT.when(at + 2 * SMALL > 4096);
+        fixture.accept(&Header {
+            flags,
+            ..frame(5, at)
+        });
+        at += SMALL;
+    }
+    assert_eq!(fixture.credit(START), Some((at, 4096)));
+    fixture.incoming.consume(SMALL, &mut fixture.budget);
+    assert_eq!(fixture.credit(START), None);
+    fixture.incoming.consume(at - SMALL, &mut fixture.budget);
+    assert_eq!(fixture.credit(START), Some((at, at + 4096)));
+}
+
+#[test]
+fn the_window_grows_while_the_application_keeps_up() {
+    let mut fixture = Fixture::opened(1 << 20, 64 << 20);
+    let probe = Header::new(Kind::Probe, FLOW, 5);
+    for most in [2u64, 4, 8, 8, 8] {
+        assert!(fixture.incoming.handle_probe(&probe, START));
+        let (delivered, granted) = fixture.credit(START).unwrap();
+        assert_eq!(granted - delivered, FIRST_WINDOW_BYTES * most);
+    }
+    let other = Header::new(Kind::Probe, FLOW, 6);
+    assert!(!fixture.incoming.handle_probe(&other, START));
+}
+
+#[test]
+fn an_application_that_does_not_consume_is_granted_no_more() {
+    let mut fixture = Fixture::opened(4096, 1 << 20);
+    let mut at = 0;
+    while at + SMALL <= 4096 {
+        fixture.accept(&frame(5, at));
+        at += SMALL;
+    }
+    assert!(
+        fixture
+            .incoming
+            .handle_probe(&Header::new(Kind::Probe, FLOW, 5), START)
+    );
+    assert_eq!(fixture.credit(START), Some((at, 4096)));
+    assert_eq!(fixture.incoming.unconsumed(), at);
+    // Its source opens again, with more than there is room for.
+    let more = Header {
+        flags: Flags::OPEN.with(Flags::DESCRIBED),
+        length: 24 + 3904,
+        ..bare(6, at)
+    };
+    assert_eq!(
+        fixture.open(&more, 10),
+        OpenVerdict::Refused(Refusal::NoRoom)
+    );
+    fixture.incoming.consume(at, &mut fixture.budget);
+    assert!(matches!(
+        fixture.open(&more, 10),
+        OpenVerdict::Admitted { .. }
+    ));
+}
+
+#[test]
+fn what_was_accepted_is_kept_in_the_budget_until_it_is_consumed() {
+    let mut fixture = Fixture::opened(1 << 20, 1 << 20);
+    for at in 0..50 {
+        fixture.accept(&frame(5, at * SMALL));
+    }
+    fixture.incoming.suspend(&mut fixture.budget, START);
+    assert_eq!(fixture.incoming.suspended_since(), Some(START));
+    assert_eq!(fixture.budget.promised(), 50 * SMALL);
+    for _ in 0..50 {
+        fixture.incoming.consume(SMALL, &mut fixture.budget);
+    }
+    assert_eq!(fixture.budget.promised(), 0);
+    assert!(matches!(
+        fixture.open(&bare(6, 0), 10),
+        OpenVerdict::Admitted { .. }
+    ));
+    assert_eq!(fixture.incoming.suspended_since(), None);
+    // What it has already is told to the source.
+    assert_eq!(fixture.credit(START).unwrap().0, 50 * SMALL);
+}
+
+#[test]
+fn admission_needs_a_share() {
+    let mut fixture = Fixture::new(1 << 20, 16 << 10);
+    assert!(fixture.budget.try_admit());
+    assert_eq!(
+        fixture.open(&bare(5, 0), 10),
+        OpenVerdict::Refused(Refusal::NoRoom)
+    );
+    fixture.budget.release(0);
+    assert!(matches!(
+        fixture.open(&bare(5, 0), 10),
+        OpenVerdict::Admitted { .. }
+    ));
+    fixture.credit(START).unwrap();
+    assert!(fixture.budget.promised() <= 16 << 10);
+    assert!(fixture.budget.promised() >= GUARANTEED_BYTES);
+}
+
+#[test]
+fn a_silent_flow_is_forgotten() {
+    let mut fixture = Fixture::opened(1 << 20, 1 << 20);
+    fixture
+        .incoming
+        .handle_timeout(&mut fixture.budget, START + FORGET_AFTER);
+    assert!(fixture.incoming.is_open());
+    let later = START + FORGET_AFTER + Duration::from_nanos(1);
+    fixture.incoming.handle_timeout(&mut fixture.budget, later);
+    assert!(!fixture.incoming.is_open());
+    assert_eq!(fixture.budget.promised(), 0);
+}
