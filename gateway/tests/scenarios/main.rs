@@ -1,0 +1,22 @@
+//! Whole sessions, as their users have them: every node a process of its own, on hosts made
+//! of network namespaces where the network matters.
+//!
+//! ```text
+//!   test ── lines on stdin ──> node process ═══> gateway process ═══> node process
+//!        <── lines on stdout ─
+//! ```
+//!
+//! - [`stage`] builds clusters, starts nodes, and talks to them; a node is this program
+//!   again, and does what [`stage::node`] says it can;
+//! - every other file is one promise, and the tests that hold madgate to it.
+//!
+//! Scenarios take turns, so that none measures another. None asserts how long anything
+//! takes: what is compared was measured side by side, in rounds that alternate.
+
+// What other test programs use of the hosts, and these tests do not, is not dead.
+#[path = "../support/mod.rs"]
+mod support;
+
+mod blocking;
+mod shaped;
+mod stage;

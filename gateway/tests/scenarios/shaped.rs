@@ -1,0 +1,141 @@
+//! The slower link decides: what goes through gateways is nearly as fast as what the slower
+//! network on the way carries directly.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use crate::stage::{Plan, Process, Rates, alone, alternate};
+use crate::support::have;
+use crate::support::netns::{Host, Rate, available, link};
+
+/// Of the slower link's own rate.
+const LEAST: f64 = 0.95;
+
+/// Payload of a message.
+const MESSAGE_BYTES: u64 = 1 << 20;
+
+/// Traffic before anything is counted: buffers on the way are full then.
+const WARM_UP: Duration = Duration::from_millis(300);
+
+/// How long arrivals are counted.
+const MEASURED: Duration = Duration::from_millis(500);
+
+/// Hosts in a row, cables between them, and a node on each: those inside are gateways.
+///
+/// ```text
+///   n0 ──net0── n1 ──net1── n2 …
+/// ```
+struct Row {
+    /// Kept for as long as the processes run.
+    _hosts: Vec<Host>,
+    nodes: Vec<Process>,
+}
+
+impl Row {
+    fn new(megabits: &[u32]) -> Self {
+        let hosts: Vec<_> = (0..=megabits.len()).map(|_| Host::new().unwrap()).collect();
+        let mut addresses: Vec<Vec<(String, Ipv4Addr)>> = vec![Vec::new(); hosts.len()];
+        let mut names = Vec::new();
+        for (place, &megabits) in megabits.iter().enumerate() {
+            let ends = link(&hosts[place], &hosts[place + 1], Rate::Megabits(megabits)).unwrap();
+            let name = format!("net{place}");
+            addresses[place].push((name.clone(), ends.0));
+            addresses[place + 1].push((name.clone(), ends.1));
+            names.push(name);
+        }
+        let names: Vec<_> = names.iter().map(String::as_str).collect();
+        let mut plan = Plan::new("").networks(&names);
+        for (place, addresses) in addresses.iter().enumerate() {
+            let addresses: Vec<_> = addresses
+                .iter()
+                .map(|(network, address)| (network.as_str(), *address))
+                .collect();
+            plan = plan.node(&format!("n{place}"), &addresses);
+        }
+        let plan = plan.channel("main");
+        let start = |(place, host)| {
+            let mut node = plan.start_on(host, &format!("n{place}"));
+            node.tell("collect main");
+            node
+        };
+        let nodes = hosts.iter().enumerate().map(start).collect();
+        Self {
+            _hosts: hosts,
+            nodes,
+        }
+    }
+
+    /// Megabytes per second that arrive when every pair streams from its first node to its
+    /// second, pair by pair, all at the same time.
+    fn rates(&mut self, pairs: &[(usize, usize)]) -> Vec<f64> {
+        for &(from, to) in pairs {
+            let order = format!("stream to{to} main n{to} {MESSAGE_BYTES}");
+            self.nodes[from].tell(&order);
+        }
+        std::thread::sleep(WARM_UP);
+        let mut receivers: Vec<_> = self
+            .nodes
+            .iter_mut()
+            .enumerate()
+            .filter(|(place, _)| pairs.iter().any(|(_, to)| to == place))
+            .map(|(_, node)| node)
+            .collect();
+        let Rates(rates) = Rates::at(&mut receivers, MEASURED);
+        for &(from, to) in pairs {
+            self.nodes[from].tell(&format!("halt to{to}"));
+        }
+        for &(from, to) in pairs {
+            let ended = self.nodes[from].hear(&format!("ended to{to}"));
+            assert_eq!(ended.split(' ').count(), 1, "{ended}");
+            let closed = self.nodes[from].ask("close");
+            assert_eq!(closed, "", "not everything was delivered");
+        }
+        rates
+    }
+}
+
+/// Streams through all of a row, each way and both ways at once, and over its slowest link.
+fn slower_link_decides(megabits: &[u32]) {
+    if !have(available()) {
+        return;
+    }
+    let _alone = alone();
+    let mut row = Row::new(megabits);
+    let last = megabits.len();
+    let slowest = (0..last).min_by_key(|place| megabits[*place]).unwrap();
+    let way = |ends: [usize; 2]| (ends[0], ends[1]);
+    for (name, whole, direct) in [
+        ("there", [0, last], [slowest, slowest + 1]),
+        ("and back", [last, 0], [slowest + 1, slowest]),
+    ] {
+        alternate(&format!("{megabits:?} Mbit/s {name}"), LEAST, || {
+            (row.rates(&[way(whole)])[0], row.rates(&[way(direct)])[0])
+        });
+    }
+    let slower = |rates: Vec<f64>| rates.into_iter().reduce(f64::min).unwrap();
+    alternate(&format!("{megabits:?} Mbit/s both ways"), LEAST, || {
+        let whole = row.rates(&[(0, last), (last, 0)]);
+        let direct = row.rates(&[(slowest, slowest + 1), (slowest + 1, slowest)]);
+        (slower(whole), slower(direct))
+    });
+}
+
+#[test]
+fn one_gateway_between_equals() {
+    slower_link_decides(&[1000, 1000]);
+}
+
+#[test]
+fn one_gateway_to_a_slower_network() {
+    slower_link_decides(&[1000, 300]);
+}
+
+#[test]
+fn two_gateways_between_equals() {
+    slower_link_decides(&[1000, 1000, 1000]);
+}
+
+#[test]
+fn two_gateways_to_a_slower_network() {
+    slower_link_decides(&[1000, 1000, 300]);
+}

@@ -1,0 +1,123 @@
+//! Measuring side by side: what arrived at a node in a while, and ratios of such figures
+//! over rounds that alternate.
+
+use std::collections::HashMap;
+use std::thread;
+use std::time::Duration;
+
+use super::process::Process;
+
+/// Rounds at least, and at most: a machine that is busy with other things gets more of them
+/// before a ratio is believed to be low.
+const ROUNDS: [usize; 2] = [3, 11];
+
+/// What arrived at a node, per channel and source: `main/a0`.
+#[derive(Debug, Clone)]
+pub(crate) struct Counts {
+    /// When the last message was complete.
+    nanos: u64,
+    arrived: HashMap<String, (u64, u64)>,
+}
+
+impl Counts {
+    /// What has arrived until now.
+    pub(crate) fn of(node: &mut Process) -> Self {
+        let answer = node.ask("counts");
+        let mut words = answer.split(' ').filter(|word| !word.is_empty());
+        let nanos = words.next().unwrap().parse().unwrap();
+        let arrived = words
+            .map(|word| {
+                let (from, counts) = word.split_once('=').unwrap();
+                let (messages, bytes) = counts.split_once('/').unwrap();
+                let counts = (messages.parse().unwrap(), bytes.parse().unwrap());
+                (from.to_owned(), counts)
+            })
+            .collect();
+        Self { nanos, arrived }
+    }
+
+    /// Messages from one source over one channel.
+    pub(crate) fn messages(&self, from: &str) -> u64 {
+        self.arrived.get(from).map_or(0, |(messages, _)| *messages)
+    }
+
+    /// Bytes of them.
+    pub(crate) fn bytes(&self, from: &str) -> u64 {
+        self.arrived.get(from).map_or(0, |(_, bytes)| *bytes)
+    }
+
+    /// Bytes from everybody.
+    pub(crate) fn all_bytes(&self) -> u64 {
+        self.arrived.values().map(|(_, bytes)| *bytes).sum()
+    }
+}
+
+/// Megabytes per second that arrive at some nodes, all measured in the same while.
+pub(crate) struct Rates(pub(crate) Vec<f64>);
+
+impl Rates {
+    /// Of everything that arrives at each node.
+    pub(crate) fn at(nodes: &mut [&mut Process], time: Duration) -> Self {
+        let before: Vec<_> = nodes.iter_mut().map(|node| Counts::of(node)).collect();
+        thread::sleep(time);
+        let rates = nodes.iter_mut().zip(before).map(|(node, before)| {
+            let after = Counts::of(node);
+            let bytes = after.all_bytes() - before.all_bytes();
+            if bytes == 0 {
+                return 0.0;
+            }
+            // From message to message, so that it does not matter when was asked.
+            1e3 * float(bytes) / float(after.nanos - before.nanos)
+        });
+        Self(rates.collect())
+    }
+
+    /// Of all nodes together.
+    pub(crate) fn sum(&self) -> f64 {
+        self.0.iter().sum()
+    }
+}
+
+/// Waits until messages arrive at a node from a source that has begun to send.
+pub(crate) fn await_flow(node: &mut Process, from: &str) {
+    let before = Counts::of(node).messages(from);
+    while Counts::of(node).messages(from) == before {
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Measures in rounds until the median ratio of what a round answers (first over second) is
+/// `least` at least, and fails when it does not become so.
+pub(crate) fn alternate(what: &str, least: f64, mut round: impl FnMut() -> (f64, f64)) {
+    let mut ratios = Vec::new();
+    let mut firsts = Vec::new();
+    let mut seconds = Vec::new();
+    while ratios.len() < ROUNDS[1] {
+        let (first, second) = round();
+        firsts.push(first);
+        seconds.push(second);
+        ratios.push(first / second);
+        if ratios.len() >= ROUNDS[0] && median(&ratios) >= least {
+            break;
+        }
+    }
+    println!(
+        "{what}: {:.1} to {:.1}, ratio {:.3} of {} rounds (at least {least})",
+        median(&firsts),
+        median(&seconds),
+        median(&ratios),
+        ratios.len()
+    );
+    assert!(median(&ratios) >= least, "{what}: {ratios:.3?}");
+}
+
+pub(crate) fn median(figures: &[f64]) -> f64 {
+    let mut sorted = figures.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
+}
+
+#[allow(clippy::cast_precision_loss, reason = "ratios for people")]
+pub(crate) fn float(number: u64) -> f64 {
+    number as f64
+}
