@@ -86,11 +86,7 @@ proptest! {
         for step in steps {
             let count = flows.len();
             match step {
-                Step::Admit => {
-                    if budget.try_admit() {
-                        flows.push(0);
-                    }
-                }
+                Step::Admit if budget.try_admit() => flows.push(0),
                 Step::Raise(flow) if count > 0 => {
                     let own = &mut flows[flow % count];
                     let allowed = budget.allowance(*own);

@@ -37,11 +37,13 @@ fn records(parts: &[(u64, &[u8])]) -> Vec<u8> {
         .collect()
 }
 
+type Parts = Vec<(Record, Vec<u8>)>;
+
 fn small(
     reassembly: &mut Reassembly,
     header: &Header,
     payload: &[u8],
-) -> Result<(Vec<(Record, Vec<u8>)>, bool), Violation> {
+) -> Result<(Parts, bool), Violation> {
     let mut taken = Vec::new();
     let ends = reassembly.handle_small(header, payload, |record, bytes| {
         taken.push((record, bytes.to_vec()));
