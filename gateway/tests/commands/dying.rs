@@ -3,6 +3,8 @@
 
 use std::fs;
 
+use rustix::process::Signal;
+
 use crate::watch::Watch;
 use crate::world::World;
 
@@ -89,4 +91,19 @@ fn a_sender_that_dies_makes_way_for_the_next() {
     let small = world.file("small", 1000);
     world.cp(&[&small], "").succeeded();
     watch.wait_until(|| world.received() == ["small"]);
+}
+
+#[test]
+fn a_bench_that_is_stopped_holds_up_nobody() {
+    let world = World::new("30s");
+    let (_gateway, _serve) = (world.gateway(), world.serve());
+    let file = world.file("file", 3 << 20);
+    let bench = world.start_bench(&["stream", "--size", "32MiB", "--time", "1min"]);
+    world.start_cp("a1", &[&file], "running").end().succeeded();
+    bench.signal(Signal::STOP);
+    for name in ["stopped", "still"] {
+        world.start_cp("a1", &[&file], name).end().succeeded();
+    }
+    bench.kill();
+    assert_eq!(world.received(), ["running", "still", "stopped"]);
 }

@@ -130,6 +130,15 @@ impl World {
         Process::start(program(arguments))
     }
 
+    /// Starts to measure the way from a0 to b0.
+    pub(crate) fn start_bench(&self, more: &[&str]) -> Process {
+        let cluster = self.cluster();
+        let nodes = ["--node", "a0", "--to", "b0"];
+        let before = [OsStr::new("bench"), cluster.as_os_str()];
+        let rest = nodes.iter().chain(more).map(OsStr::new);
+        Process::start(program(before.into_iter().chain(rest)))
+    }
+
     /// Every file and folder that b0 has received, hidden ones too.
     pub(crate) fn received(&self) -> Vec<String> {
         let mut names = Vec::new();

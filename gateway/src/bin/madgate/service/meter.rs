@@ -4,6 +4,8 @@
 //! messages of one block, with nothing around them. An echo comes back as it is; what goes
 //! down a sink is checked and counted. `Stop` ends either; the answer is a `Report`.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use bytes::{BufMut, Bytes, BytesMut};
 use madgate_vchannel::{Channel, NodeId, ReceiveMode, Unpacking};
 
@@ -110,27 +112,22 @@ fn head(kind: u8, tag: u64, number: u64, body: Bytes) -> (Head, Bytes) {
 /// The answering end of one bench.
 #[derive(Debug)]
 pub(crate) struct Meter {
-    tag: u64,
     check: Check,
     /// Where messages of a sink are unpacked; empty for an echo.
     buffer: Vec<u8>,
     is_sink: bool,
     messages: u64,
     wrong: u64,
-    /// How many messages there were when the latest order of anybody came.
-    marked: Option<u64>,
 }
 
 impl Meter {
-    fn new(tag: u64, sink_bytes: Option<usize>) -> Self {
+    fn new(sink_bytes: Option<usize>) -> Self {
         Self {
-            tag,
             check: Check::new(),
             buffer: vec![0; sink_bytes.unwrap_or(0)],
             is_sink: sink_bytes.is_some(),
             messages: 0,
             wrong: 0,
-            marked: None,
         }
     }
 
@@ -180,69 +177,95 @@ pub(crate) const MAX_METERS: usize = 8;
 /// The benches that a node answers over one channel, at most one per measuring node.
 #[derive(Debug, Default)]
 pub(crate) struct Meters {
-    meters: Vec<(NodeId, Meter)>,
+    entries: Vec<Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    source: NodeId,
+    tag: u64,
+    meter: Arc<Mutex<Meter>>,
+    /// How many messages there were when the latest order of anybody came.
+    marked: Option<u64>,
+}
+
+impl Entry {
+    /// How many messages have come; `None` while one is being unpacked.
+    fn messages(&self) -> Option<u64> {
+        self.meter.try_lock().ok().map(|meter| meter.messages)
+    }
 }
 
 impl Meters {
+    /// How many benches there are.
+    pub(crate) fn count(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The bench of a node.
+    pub(crate) fn of(&self, source: NodeId) -> Option<Arc<Mutex<Meter>>> {
+        let entry = self.entries.iter().find(|entry| entry.source == source)?;
+        Some(Arc::clone(&entry.meter))
+    }
+
     /// Deals with an order, and returns what to answer.
     pub(crate) fn order(&mut self, source: NodeId, head: &Head) -> Option<(Head, Bytes)> {
-        let place = self.meters.iter().position(|(node, _)| *node == source);
-        let answer = match Order::decode(head)? {
-            Order::Stop => {
-                // Only its own bench: a late stop of an earlier process stops nothing.
-                let place = place.filter(|place| self.meters[*place].1.tag == head.tag)?;
-                let (_, meter) = self.meters.swap_remove(place);
+        let mut entries = self.entries.iter();
+        let place = entries.position(|entry| entry.source == source);
+        // A late order of an earlier process is not about this one's bench.
+        let own = place.filter(|place| self.entries[*place].tag == head.tag);
+        let answer = match (Order::decode(head)?, own) {
+            (Order::Stop, None) => return None,
+            (Order::Stop, Some(own)) => {
+                let entry = self.entries.swap_remove(own);
+                let meter = entry.meter.lock().unwrap_or_else(PoisonError::into_inner);
                 Answer::Report {
                     messages: meter.messages,
                     wrong: meter.wrong,
                 }
             }
             // Asked again: the answer was lost.
-            _ if place.is_some_and(|place| self.meters[place].1.tag == head.tag) => Answer::Ready,
-            order => {
+            (_, Some(_)) => Answer::Ready,
+            (order, None) => {
                 if let Some(place) = place {
-                    self.meters.swap_remove(place);
+                    self.entries.swap_remove(place);
                 }
-                let size = match order {
-                    Order::Sink { message_bytes } => Some(usize::try_from(message_bytes).ok()?),
-                    _ => None,
-                };
-                let fits = size.is_none_or(|size| size <= MAX_MESSAGE_BYTES);
-                self.make_room();
-                if !fits || self.meters.len() == MAX_METERS {
-                    Answer::Busy
-                } else {
-                    self.meters.push((source, Meter::new(head.tag, size)));
-                    Answer::Ready
-                }
+                self.begin(source, head.tag, order)
             }
         };
         Some(answer.encode(head.tag))
     }
 
+    fn begin(&mut self, source: NodeId, tag: u64, order: Order) -> Answer {
+        let size = match order {
+            Order::Sink { message_bytes } => {
+                Some(usize::try_from(message_bytes).unwrap_or(usize::MAX))
+            }
+            _ => None,
+        };
+        self.make_room();
+        let fits = size.is_none_or(|size| size <= MAX_MESSAGE_BYTES);
+        if !fits || self.entries.len() == MAX_METERS {
+            return Answer::Busy;
+        }
+        self.entries.push(Entry {
+            source,
+            tag,
+            meter: Arc::new(Mutex::new(Meter::new(size))),
+            marked: None,
+        });
+        Answer::Ready
+    }
+
     /// Forgets benches that have stood still since the previous order, where there is no
     /// room for another: their nodes are gone.
     fn make_room(&mut self) {
-        if self.meters.len() == MAX_METERS {
-            let still = |meter: &Meter| meter.marked == Some(meter.messages);
-            self.meters.retain(|(_, meter)| !still(meter));
+        if self.entries.len() == MAX_METERS {
+            self.entries
+                .retain(|entry| entry.marked.is_none() || entry.messages() != entry.marked);
         }
-        for (_, meter) in &mut self.meters {
-            meter.marked = Some(meter.messages);
-        }
-    }
-
-    /// Deals with a payload; those that nobody has announced are dropped.
-    pub(crate) fn payload(
-        &mut self,
-        channel: &Channel,
-        unpacking: Unpacking<'_>,
-        size: usize,
-    ) -> Result<(), TalkError> {
-        let source = unpacking.source();
-        match self.meters.iter_mut().find(|(node, _)| *node == source) {
-            Some((_, meter)) => meter.payload(channel, unpacking, size),
-            None => Ok(()),
+        for entry in &mut self.entries {
+            entry.marked = entry.messages();
         }
     }
 }

@@ -1,12 +1,13 @@
-//! What a node answers: copies of files, and benches. One thread per channel reads messages
-//! and never waits for anything else; copies have threads of their own.
+//! What a node answers: copies of files, and benches. One thread per channel reads messages;
+//! copies have threads of their own.
 //!
 //! ```text
 //!  channel ──> desk ──┬── copies ──queue──> a thread per copy ──> files
 //!                     └── meters: echo, or check and count
 //! ```
 
-pub(crate) mod copies;
+mod copies;
+mod desk;
 pub(crate) mod envelope;
 pub(crate) mod meter;
 pub(crate) mod pattern;
@@ -14,24 +15,19 @@ mod receiver;
 pub(crate) mod talk;
 
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
-use madgate_vchannel::{Channel, Session};
+use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
+use madgate_vchannel::Session;
 
 use crate::failure::{Context, Failure};
 use crate::files::root::Root;
 use crate::files::temporary::sweep;
-use crate::files::wire::Request;
-use copies::{Copies, Shared};
-use meter::{Meters, Order};
-use talk::{Incoming, TalkError};
-
-/// How often a desk looks whether the service is to end.
-const LOOK: Duration = Duration::from_millis(200);
+use copies::Shared;
+use desk::Desk;
 
 /// A running service. [`stop`](Self::stop) it before the session is closed.
 #[derive(Debug)]
@@ -57,6 +53,8 @@ impl Service {
                 channel: session.channel(&cluster.channel(channel).name)?,
                 shared: Arc::clone(&shared),
                 stopping: Arc::clone(&stopping),
+                meters: Mutex::default(),
+                hands: AtomicUsize::new(0),
                 _alive: alive.clone(),
             };
             thread::Builder::new()
@@ -82,55 +80,4 @@ fn open_root(folder: &Path) -> Result<Arc<Root>, Failure> {
         tracing::info!(removed, "unfinished files of an earlier run are removed");
     }
     Ok(Arc::new(root))
-}
-
-/// Reads one channel.
-struct Desk {
-    channel: Channel,
-    shared: Arc<Shared>,
-    stopping: Arc<AtomicBool>,
-    _alive: Sender<()>,
-}
-
-impl Desk {
-    fn run(self) {
-        thread::scope(|scope| {
-            // Dropped before the scope waits for its threads, which end when it is.
-            let mut copies = Copies::new(scope, &self.channel, Arc::clone(&self.shared));
-            let mut meters = Meters::default();
-            while !self.stopping.load(Ordering::Relaxed) {
-                if let Err(error) = self.message(&mut copies, &mut meters) {
-                    tracing::debug!(%error, "a message is of no use");
-                }
-            }
-        });
-    }
-
-    fn message<'env>(
-        &'env self,
-        copies: &mut Copies<'_, 'env>,
-        meters: &mut Meters,
-    ) -> Result<(), TalkError> {
-        let Some(mut unpacking) = self.channel.begin_unpacking_within(LOOK)? else {
-            return Ok(());
-        };
-        match talk::read(&mut unpacking)? {
-            Incoming::Service(head) if Request::is_kind(head.kind) => {
-                copies.message(head, unpacking);
-            }
-            Incoming::Service(head) if Order::is_kind(head.kind) => {
-                let source = unpacking.source();
-                unpacking.end_unpacking()?;
-                if let Some(answer) = meters.order(source, &head)
-                    && let Err(error) = talk::answer(&self.channel, source, answer)
-                {
-                    tracing::debug!(%error, "an answer is dropped");
-                }
-            }
-            // An answer to somebody who is not here any more.
-            Incoming::Service(_) => {}
-            Incoming::Payload(size) => meters.payload(&self.channel, unpacking, size)?,
-        }
-        Ok(())
-    }
 }

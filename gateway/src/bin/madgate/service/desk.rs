@@ -1,0 +1,157 @@
+//! What reads one channel.
+//!
+//! One thread at a time has the desk: it takes the next message, and gives what belongs to a
+//! copy to that copy's thread. The payloads of benches it unpacks itself, as a hand-over would
+//! be most of what is measured; for that time it leaves the desk. Should the payload take
+//! long, as its sender has stopped in the middle of it, another thread has taken the desk when
+//! it looks next. There is one such understudy for each bench.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread::{self, Scope};
+use std::time::Duration;
+
+use crossbeam_channel::Sender;
+use madgate_vchannel::{Channel, Unpacking};
+
+use super::copies::{Copies, Shared};
+use super::meter::{Meter, Meters, Order};
+use super::talk::{self, Incoming, TalkError};
+use crate::files::wire::Request;
+
+/// How often a thread without the desk looks whether it is free, and the one that has it
+/// whether the service is to end.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Everything that reads one channel.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    pub(crate) channel: Channel,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) stopping: Arc<AtomicBool>,
+    pub(crate) meters: Mutex<Meters>,
+    /// Threads that have the desk or wait for it.
+    pub(crate) hands: AtomicUsize,
+    /// Disconnects when the desk has ended.
+    pub(crate) _alive: Sender<()>,
+}
+
+/// What has the desk has, which are the copies.
+type Front<'scope, 'env> = Arc<Mutex<Copies<'scope, 'env>>>;
+
+/// A payload that is unpacked away from the desk.
+type Payload<'env> = (Arc<Mutex<Meter>>, Unpacking<'env>, usize);
+
+impl Desk {
+    /// Reads until the service ends.
+    pub(crate) fn run(self) {
+        thread::scope(|scope| {
+            let copies = Copies::new(scope, &self.channel, Arc::clone(&self.shared));
+            self.hands.store(1, Ordering::Relaxed);
+            // The copies end when the last hand lets go of them; then the scope ends.
+            self.hand(scope, Arc::new(Mutex::new(copies)));
+        });
+    }
+
+    fn hand<'scope, 'env: 'scope>(
+        &'env self,
+        scope: &'scope Scope<'scope, 'env>,
+        front: Front<'scope, 'env>,
+    ) {
+        while !self.stopping.load(Ordering::Relaxed) {
+            let payload = match front.try_lock() {
+                Ok(mut copies) => self.message(scope, &front, &mut copies),
+                Err(TryLockError::Poisoned(poisoned)) => {
+                    self.message(scope, &front, &mut poisoned.into_inner())
+                }
+                Err(TryLockError::WouldBlock) => {
+                    if self.is_spare() {
+                        return;
+                    }
+                    thread::park_timeout(LOOK);
+                    continue;
+                }
+            };
+            let done = payload.and_then(|payload| match payload {
+                Some((meter, unpacking, size)) => {
+                    let mut meter = meter.lock().unwrap_or_else(PoisonError::into_inner);
+                    meter.payload(&self.channel, unpacking, size)
+                }
+                None => Ok(()),
+            });
+            if let Err(error) = done {
+                tracing::debug!(%error, "a message is of no use");
+            }
+        }
+    }
+
+    /// Takes the next message, and deals with it, unless it is a payload.
+    fn message<'scope, 'env: 'scope>(
+        &'env self,
+        scope: &'scope Scope<'scope, 'env>,
+        front: &Front<'scope, 'env>,
+        copies: &mut Copies<'scope, 'env>,
+    ) -> Result<Option<Payload<'env>>, TalkError> {
+        let Some(mut unpacking) = self.channel.begin_unpacking_within(LOOK)? else {
+            return Ok(None);
+        };
+        match talk::read(&mut unpacking)? {
+            Incoming::Service(head) if Request::is_kind(head.kind) => {
+                copies.message(head, unpacking);
+            }
+            Incoming::Service(head) if Order::is_kind(head.kind) => {
+                let source = unpacking.source();
+                unpacking.end_unpacking()?;
+                let answer = self.meters().order(source, &head);
+                self.understudy(scope, front);
+                if let Some(answer) = answer
+                    && let Err(error) = talk::answer(&self.channel, source, answer)
+                {
+                    tracing::debug!(%error, "an answer is dropped");
+                }
+            }
+            // An answer to somebody who is not here any more.
+            Incoming::Service(_) => {}
+            Incoming::Payload(size) => {
+                let meter = self.meters().of(unpacking.source());
+                // What nobody has announced is discarded.
+                return Ok(meter.map(|meter| (meter, unpacking, size)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Sees to it that there is a thread for each bench, beside the one at the desk.
+    fn understudy<'scope, 'env: 'scope>(
+        &'env self,
+        scope: &'scope Scope<'scope, 'env>,
+        front: &Front<'scope, 'env>,
+    ) {
+        if self.hands.load(Ordering::Relaxed) > self.meters().count() {
+            return;
+        }
+        let front = Arc::clone(front);
+        let started = thread::Builder::new()
+            .name("madgate-desk".into())
+            .spawn_scoped(scope, move || self.hand(scope, front));
+        match started {
+            Ok(_) => {
+                self.hands.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(error) => tracing::warn!(%error, "a bench that stops will hold up others"),
+        }
+    }
+
+    /// Whether the calling thread, which does not have the desk, is one too many; it has to
+    /// end then.
+    fn is_spare(&self) -> bool {
+        let needed = self.meters().count() + 1;
+        let leave = |hands: usize| (hands > needed).then(|| hands - 1);
+        let relaxed = Ordering::Relaxed;
+        self.hands.fetch_update(relaxed, relaxed, leave).is_ok()
+    }
+
+    fn meters(&self) -> MutexGuard<'_, Meters> {
+        self.meters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
