@@ -94,7 +94,7 @@ impl Router {
         let kind = if next.node == destination {
             LinkKind::Deliver
         } else {
-            LinkKind::Forward
+            LinkKind::Relay
         };
         Ok(Ok(LinkRequest {
             kind,

@@ -14,7 +14,8 @@ pub enum Party {
     /// The session of the application: it gets [`LinkKind::Regular`] and
     /// [`LinkKind::Deliver`] links that others dial.
     Endpoint,
-    /// The forwarding engine: it gets [`LinkKind::Forward`] links that others dial.
+    /// The forwarding engine: it gets [`LinkKind::Forward`] and [`LinkKind::Relay`]
+    /// links that others dial.
     Engine,
 }
 
@@ -24,7 +25,7 @@ impl Party {
     pub const fn that_accepts(kind: LinkKind) -> Self {
         match kind {
             LinkKind::Regular | LinkKind::Deliver => Self::Endpoint,
-            LinkKind::Forward => Self::Engine,
+            LinkKind::Forward | LinkKind::Relay => Self::Engine,
         }
     }
 }

@@ -10,17 +10,20 @@ use crate::cluster::{NetworkId, NodeId};
 pub enum LinkKind {
     /// From endpoint to endpoint, in one hop.
     Regular,
-    /// To an engine, which passes on what arrives: from an endpoint, or from another engine.
+    /// From an endpoint to an engine, which passes on what arrives.
     Forward,
     /// From the last engine of a route to the destination's endpoint.
     Deliver,
+    /// From an engine to the next one. A gateway that runs application code has two links to
+    /// its neighbour, one of this kind and one of the other.
+    Relay,
 }
 
 /// What the side that dials says in message 1: who it is, and what the connection shall be.
 ///
 /// 32 bytes: rank (`u32`), rank of the node that is dialled (`u32`), incarnation (`u64`),
 /// number of the link (`u64`), network (`u16`), kind (`u8`: 1 regular, 2 forward, 3
-/// deliver), lane (`u8`: 1 urgent, 2 bulk), zero (`u32`).
+/// deliver, 4 relay), lane (`u8`: 1 urgent, 2 bulk), zero (`u32`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkHello {
     /// The node that dials.
@@ -54,6 +57,7 @@ impl LinkHello {
             LinkKind::Regular => 1,
             LinkKind::Forward => 2,
             LinkKind::Deliver => 3,
+            LinkKind::Relay => 4,
         };
         bytes[27] = match self.class {
             LaneClass::Urgent => 1,
@@ -71,6 +75,7 @@ impl LinkHello {
             1 => LinkKind::Regular,
             2 => LinkKind::Forward,
             3 => LinkKind::Deliver,
+            4 => LinkKind::Relay,
             _ => return Err(HandshakeError::Malformed("a link of an unknown kind")),
         };
         let class = match bytes[27] {

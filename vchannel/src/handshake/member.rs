@@ -97,16 +97,17 @@ impl Member {
         if hello.network != network || !cluster.is_on(peer, network) {
             return Err(HandshakeError::NotOnNetwork { node: name(peer) });
         }
-        let gateway = match hello.kind {
-            LinkKind::Regular => None,
-            LinkKind::Forward => Some(us),
-            LinkKind::Deliver => Some(peer),
+        let gateways = match hello.kind {
+            LinkKind::Regular => [None, None],
+            LinkKind::Forward => [Some(us), None],
+            LinkKind::Deliver => [Some(peer), None],
+            LinkKind::Relay => [Some(us), Some(peer)],
         };
-        if let Some(gateway) = gateway
-            && !cluster.is_gateway(gateway)
-        {
-            let node = name(gateway);
-            return Err(HandshakeError::KindNotAllowed { node });
+        for gateway in gateways.into_iter().flatten() {
+            if !cluster.is_gateway(gateway) {
+                let node = name(gateway);
+                return Err(HandshakeError::KindNotAllowed { node });
+            }
         }
         let party = Party::that_accepts(hello.kind);
         if !self.parties.contains(&party) {

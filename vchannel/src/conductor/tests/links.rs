@@ -57,6 +57,22 @@ fn two_parties_have_links_of_their_own() {
 }
 
 #[test]
+fn both_parties_of_a_gateway_reach_the_next_engine() {
+    let fixture = Fixture::new();
+    let gw = Node::start(&fixture, "gw", 12);
+    let g2 = Node::start(&fixture, "g2", 13);
+    let forward = request(&fixture, LinkKind::Forward, "right", "g2");
+    let relay = request(&fixture, LinkKind::Relay, "right", "g2");
+    gw.conductor.dial(Party::Endpoint, forward);
+    gw.conductor.dial(Party::Engine, relay);
+    assert_eq!(up(&gw.endpoint).request, forward);
+    assert_eq!(up(&gw.engine).request, relay);
+    // At the other end neither takes the other's place.
+    let theirs = [up(&g2.engine), up(&g2.engine)];
+    assert_ne!(theirs[0].request, theirs[1].request);
+}
+
+#[test]
 fn dialling_goes_on_until_somebody_is_there() {
     let fixture = Fixture::new();
     let a0 = Node::start(&fixture, "a0", 10);

@@ -11,7 +11,7 @@ use crate::conductor::Party;
 use crate::handshake::{Member, SessionKey};
 
 /// Two clusters and a gateway: `a0`, `a1` and `gw` on `left` (TCP), `gw` and `b0` on `right`
-/// (shared memory). `a1` is known by its host name.
+/// (shared memory); `g2` is a second gateway. `a1` is known by its host name.
 #[derive(Debug)]
 pub(crate) struct Fixture {
     pub(crate) cluster: Arc<Cluster>,
@@ -54,6 +54,10 @@ impl Fixture {
             [[node]]
             name = "b0"
             addresses = {{ right = "b0" }}
+            [[node]]
+            name = "g2"
+            gateway = true
+            addresses = {{ left = "{host}:7103", right = "g2" }}
             [[channel]]
             name = "main"
             networks = ["left", "right"]

@@ -269,6 +269,8 @@ fn members_are_not_believed_everything() {
     let kind = LinkKind::Deliver;
     let no_gateway = ("needs a gateway", "a0 is no gateway");
     check(LinkHello { kind, ..good }, "gw", &BOTH, no_gateway);
+    let kind = LinkKind::Relay;
+    check(LinkHello { kind, ..good }, "gw", &BOTH, no_gateway);
     let no_engine = ("nothing there", "asks for the engine");
     check(good, "gw", &[Party::Endpoint], no_engine);
     let kind = LinkKind::Regular;
