@@ -968,14 +968,15 @@ impl Core {
     fn sweep(&mut self, now: Time) {
         let mut next: Option<Time> = None;
         for index in 0..self.out_flows.len() {
-            let flow = &mut self.out_flows[index].flow;
-            let Some(mut at) = flow.next_deadline() else {
+            let slot = &mut self.out_flows[index];
+            let Some(mut at) = slot.flow.next_deadline() else {
                 continue;
             };
-            let number = u32::try_from(index).unwrap_or(u32::MAX);
-            if now >= at {
-                flow.handle_timeout(now);
-                let idle_retry = flow.next_deadline();
+            // The thread that sends borrowed memory does what is due itself.
+            if now >= at && !slot.has_borrower {
+                let number = u32::try_from(index).unwrap_or(u32::MAX);
+                slot.flow.handle_timeout(now);
+                let idle_retry = slot.flow.next_deadline();
                 self.note_failure(number, now);
                 self.wake_flow(number);
                 let Some(again) = idle_retry else { continue };

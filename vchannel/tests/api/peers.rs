@@ -1,0 +1,254 @@
+//! Nodes that are not there, go, and come back.
+
+use std::thread;
+
+use bytes::Bytes;
+use madgate_vchannel::ReceiveMode::{Cheaper, Express};
+use madgate_vchannel::{PackError, UnpackError};
+
+use crate::support::{BOTH, Nodes, Protocol, pattern, receive, send};
+
+#[test]
+fn a_message_waits_for_a_node_that_comes_later() {
+    for protocol in BOTH {
+        let mut nodes = Nodes::open(protocol, 2, "");
+        drop(nodes.stop(1));
+        let thread = send(&nodes, 0, 1, vec![(pattern(1, 400_000), Cheaper)]);
+        nodes.start(1);
+        assert_eq!(
+            receive(&nodes.channel(1)).1,
+            [(pattern(1, 400_000), Cheaper)]
+        );
+        thread.join().expect("sends");
+    }
+}
+
+#[test]
+fn a_node_that_never_comes_fails_the_calls_concerned_once() {
+    for protocol in BOTH {
+        let mut nodes = Nodes::open(protocol, 2, "");
+        drop(nodes.stop(1));
+        let (here, to) = (nodes.channel(0), nodes.id(1));
+        let small = Bytes::from_static(b"hello");
+        let first = here
+            .try_send(to, &[(small.clone(), Express)])
+            .expect("is retained");
+        let second = here.try_send(to, &[(small, Express)]).expect("is retained");
+        for delivery in [first, second] {
+            let error = delivery.wait().expect_err("nobody is there");
+            let PackError::Unreachable { node, messages, .. } = &error else {
+                panic!("{error}");
+            };
+            assert_eq!((node.as_str(), messages), ("n1", &(0..2)));
+            assert!(delivery.is_delivered().is_err());
+        }
+        // The next call says it, once.
+        let error = here
+            .begin_packing(to)
+            .expect_err("messages were not delivered");
+        assert!(matches!(&error, PackError::Unreachable { .. }), "{error}");
+        let said = error.to_string();
+        assert!(said.starts_with("n1 was not reached for 2s"), "{said}");
+        assert!(
+            said.ends_with("; messages 0 to 1 were not delivered"),
+            "{said}"
+        );
+        // Then the flow begins anew.
+        let mut packing = here.begin_packing(to).expect("begins");
+        packing.pack_safer(b"again", Express).expect("packs");
+        nodes.start(1);
+        packing.end_packing_delivered().expect("it is there now");
+        assert_eq!(receive(&nodes.channel(1)).1, [(b"again".to_vec(), Express)]);
+    }
+}
+
+#[test]
+fn a_borrowed_block_is_given_back_when_its_destination_is_lost() {
+    for protocol in BOTH {
+        let mut nodes = Nodes::open(protocol, 2, "");
+        let (here, to) = (nodes.channel(0), nodes.id(1));
+        drop(nodes.stop(1));
+        let mut block = pattern(1, 1 << 20);
+        let mut packing = here.begin_packing(to).expect("begins");
+        packing.pack_cheaper(&block, Cheaper).expect("packs");
+        let error = packing.end_packing().expect_err("nobody is there");
+        let PackError::Unreachable { messages, .. } = &error else {
+            panic!("{error}");
+        };
+        assert_eq!(messages, &(0..1));
+        assert!(
+            error
+                .to_string()
+                .ends_with("; messages 0 alone were not delivered"),
+            "{error}"
+        );
+        block.fill(0);
+        // It was said, so the next message begins.
+        let mut packing = here.begin_packing(to).expect("begins");
+        packing.pack_safer(b"again", Express).expect("packs");
+        nodes.start(1);
+        packing.end_packing_delivered().expect("it is there now");
+        assert_eq!(receive(&nodes.channel(1)).1, [(b"again".to_vec(), Express)]);
+    }
+}
+
+#[test]
+fn a_sender_that_dies_in_a_message_breaks_it_off() {
+    for protocol in BOTH {
+        let mut nodes = Nodes::open(protocol, 2, "");
+        let there = nodes.channel(1);
+        let here = nodes.channel(0);
+        let mut packing = here.begin_packing(nodes.id(1)).expect("begins");
+        for seed in 1..3 {
+            let block = pattern(seed, 20_000);
+            packing.pack_safer(&block, Express).expect("packs");
+        }
+        let mut unpacking = there.begin_unpacking().expect("begins");
+        let first = unpacking
+            .unpack_owned(20_000, Express)
+            .expect("has arrived");
+        assert_eq!(first, pattern(1, 20_000));
+        // As if its process died: nothing more is said.
+        std::mem::forget(packing);
+        drop(here);
+        drop(nodes.stop(0));
+        let error = unpacking
+            .unpack_express(&mut [0; 4])
+            .expect_err("the sender is gone");
+        assert!(matches!(&error, UnpackError::SourceLost { .. }), "{error}");
+        drop(unpacking);
+
+        nodes.start(0);
+        let thread = send(&nodes, 0, 1, vec![(vec![1; 9], Express)]);
+        assert_eq!(receive(&there).1, [(vec![1; 9], Express)]);
+        thread.join().expect("sends");
+    }
+}
+
+#[test]
+fn a_sender_that_is_restarted_breaks_its_message_off_and_goes_on() {
+    for protocol in BOTH {
+        let mut nodes = Nodes::open(protocol, 2, "");
+        let there = nodes.channel(1);
+        let here = nodes.channel(0);
+        let mut packing = here.begin_packing(nodes.id(1)).expect("begins");
+        for seed in 1..3 {
+            let block = pattern(seed, 20_000);
+            packing.pack_safer(&block, Express).expect("packs");
+        }
+        let mut unpacking = there.begin_unpacking().expect("begins");
+        unpacking
+            .unpack_owned(20_000, Express)
+            .expect("has arrived");
+        std::mem::forget(packing);
+        drop(here);
+        drop(nodes.stop(0));
+        nodes.start(0);
+        let thread = send(&nodes, 0, 1, vec![(vec![1; 9], Express)]);
+        let error = unpacking
+            .unpack_express(&mut [0; 4])
+            .expect_err("it was restarted");
+        assert!(
+            matches!(&error, UnpackError::SourceRestarted { .. }),
+            "{error}"
+        );
+        drop(unpacking);
+        assert_eq!(receive(&there).1, [(vec![1; 9], Express)]);
+        thread.join().expect("sends");
+    }
+}
+
+#[test]
+fn whole_messages_of_a_sender_that_is_gone_can_still_be_unpacked() {
+    for protocol in BOTH {
+        let mut nodes = Nodes::open(protocol, 2, "");
+        let (here, there) = (nodes.channel(0), nodes.channel(1));
+        for number in 0..3 {
+            let mut packing = here.begin_packing(nodes.id(1)).expect("begins");
+            packing
+                .pack_safer(&pattern(number, 9000), Express)
+                .expect("packs");
+            packing.end_packing_delivered().expect("is delivered");
+        }
+        drop(here);
+        drop(nodes.stop(0));
+        for number in 0..3 {
+            assert_eq!(receive(&there).1, [(pattern(number, 9000), Express)]);
+        }
+    }
+}
+
+#[test]
+fn a_destination_that_is_restarted_loses_what_it_had() {
+    for protocol in BOTH {
+        let mut nodes = Nodes::open(protocol, 2, "");
+        let (here, to) = (nodes.channel(0), nodes.id(1));
+        // More than its window: part of it is there, part is not.
+        let block = Bytes::from(pattern(1, 6 << 20));
+        let mut packing = here.begin_packing(to).expect("begins");
+        packing.pack_safer(&[1], Express).expect("packs");
+        packing.end_packing_delivered().expect("is delivered");
+        let lost = here.try_send(to, &[(block, Cheaper)]).expect("is retained");
+        drop(
+            nodes
+                .channel(1)
+                .begin_unpacking()
+                .expect("the first is there"),
+        );
+        drop(nodes.stop(1));
+        nodes.start(1);
+        let error = lost.wait().expect_err("half of it was lost with the node");
+        let PackError::Restarted { node, messages } = &error else {
+            panic!("{error}");
+        };
+        assert_eq!((node.as_str(), messages), ("n1", &(1..2)));
+        here.begin_packing(to)
+            .expect_err("messages were not delivered");
+        let mut packing = here.begin_packing(to).expect("begins");
+        packing.pack_safer(b"again", Express).expect("packs");
+        packing.end_packing_delivered().expect("it is there again");
+        assert_eq!(receive(&nodes.channel(1)).1, [(b"again".to_vec(), Express)]);
+    }
+}
+
+#[test]
+fn nodes_die_and_come_back_while_others_talk() {
+    let mut nodes = Nodes::open(Protocol::Tcp, 3, "");
+    let (here, there) = (nodes.channel(0), nodes.channel(1));
+    let to = nodes.id(1);
+    let talk = thread::spawn(move || {
+        for number in 0..2000 {
+            let mut packing = here.begin_packing(to).expect("begins");
+            packing
+                .pack_safer(&pattern(number, 700), Express)
+                .expect("packs");
+            packing.end_packing().expect("ends");
+        }
+    });
+    let listen = thread::spawn(move || {
+        for number in 0..2000 {
+            assert_eq!(receive(&there).1, [(pattern(number, 700), Express)]);
+        }
+    });
+    let (here, to) = (nodes.channel(0), nodes.id(2));
+    for number in 0..5 {
+        drop(nodes.stop(2));
+        nodes.start(2);
+        // What was on its way to the node that died is said to be lost.
+        loop {
+            let Ok(mut packing) = here.begin_packing(to) else {
+                continue;
+            };
+            packing.pack_safer(&[number; 5], Cheaper).expect("packs");
+            match packing.end_packing_delivered() {
+                Ok(()) => break,
+                Err(PackError::Restarted { .. }) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+        let expected = vec![(vec![number; 5], Cheaper)];
+        assert_eq!(receive(&nodes.channel(2)).1, expected);
+    }
+    talk.join().expect("sends");
+    listen.join().expect("receives");
+}
