@@ -1,57 +1,17 @@
 //! Messages through gateways: whole nodes in one process, over loopback and shared memory.
 
+mod blocked;
+mod chains;
+mod endings;
+mod hostile;
+mod idle;
+mod traffic;
 mod world;
 
 use std::thread;
 
-use bytes::Bytes;
-use madgate_vchannel::ReceiveMode;
-use world::{LONG, Node, World};
-
-/// The bytes of a message: nothing that repeats where a fragment or a batch does.
-fn pattern(seed: u64, length: usize) -> Bytes {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut bytes = Vec::with_capacity(length + 8);
-    while bytes.len() < length {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        bytes.extend_from_slice(&state.to_le_bytes());
-    }
-    bytes.truncate(length);
-    bytes.into()
-}
-
-/// Sends messages of these lengths, numbered from 0.
-fn send_all(from: &Node, to: &str, lengths: &[usize]) {
-    let to = from.session.cluster().node(to).unwrap();
-    for (number, &length) in (0..).zip(lengths) {
-        let mut packing = from.channel.begin_packing(to).unwrap();
-        packing
-            .pack_owned(pattern(number, length), ReceiveMode::Cheaper)
-            .unwrap();
-        packing.end_packing().unwrap();
-    }
-}
-
-/// Receives them, in order and as they were sent.
-fn receive_all(at: &Node, lengths: &[usize]) {
-    for (number, &length) in (0..).zip(lengths) {
-        let mut unpacking = at
-            .channel
-            .begin_unpacking_within(LONG)
-            .unwrap()
-            .expect("a message");
-        let block = unpacking
-            .unpack_owned(length, ReceiveMode::Cheaper)
-            .unwrap();
-        unpacking.end_unpacking().unwrap();
-        assert!(
-            block == pattern(number, length),
-            "message {number} of {length} bytes"
-        );
-    }
-}
+use traffic::{receive_all, send_all};
+use world::World;
 
 fn lengths() -> Vec<usize> {
     let mut lengths = vec![

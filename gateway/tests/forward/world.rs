@@ -3,10 +3,9 @@
 use std::fmt::Write;
 use std::fs;
 use std::net::Ipv4Addr;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use madgate_gateway::Gateway;
 use madgate_vchannel::handshake::SessionKey;
@@ -88,10 +87,6 @@ impl World {
             .channel("main", &["left", "right"])
     }
 
-    pub(crate) fn folder(&self) -> &Path {
-        self.folder.path()
-    }
-
     /// Writes the file, and reads it as every node does.
     pub(crate) fn cluster(&self) -> Arc<Cluster> {
         let path = self.folder.path().join("cluster.toml");
@@ -110,6 +105,22 @@ impl World {
         let session = Session::open(self.cluster(), name).unwrap();
         let channel = session.channel("main").unwrap();
         Node { session, channel }
+    }
+
+    /// The gateway's own end.
+    pub(crate) fn at_gateway(&self, gateway: &Gateway) -> Node {
+        let session = gateway.session().clone();
+        let channel = session.channel("main").unwrap();
+        Node { session, channel }
+    }
+
+    /// Waits until something has come about that nothing tells of.
+    pub(crate) fn wait_until(&self, what: &str, mut is_so: impl FnMut() -> bool) {
+        let deadline = Instant::now() + LONG;
+        while !is_so() {
+            assert!(Instant::now() < deadline, "{what}: not within {LONG:?}");
+            std::thread::yield_now();
+        }
     }
 }
 

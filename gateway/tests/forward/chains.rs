@@ -1,0 +1,101 @@
+//! Several gateways in a row, several networks at one gateway, gateways that run application
+//! code.
+
+use std::thread;
+
+use crate::traffic::{receive_all, send_all};
+use crate::world::World;
+
+const LENGTHS: [usize; 8] = [8, 0, 70_000, 3, 1 << 20, 4000, 200_000, 1];
+
+#[test]
+fn two_gateways_of_three_protocols_in_a_row() {
+    let world = World::new("")
+        .networks(&[("left", "tcp"), ("middle", "shm"), ("right", "tcp")])
+        .node("a0", &[("left", "tcp")])
+        .node("gw0", &[("left", "tcp"), ("middle", "shm")])
+        .node("gw1", &[("middle", "shm"), ("right", "tcp")])
+        .node("b0", &[("right", "tcp")])
+        .channel("main", &["left", "middle", "right"]);
+    let gateways = [world.gateway("gw0"), world.gateway("gw1")];
+    let (a, b) = (world.node_of("a0"), world.node_of("b0"));
+    thread::scope(|scope| {
+        scope.spawn(|| send_all(&a, "b0", &LENGTHS));
+        scope.spawn(|| receive_all(&b, &LENGTHS));
+        scope.spawn(|| send_all(&b, "a0", &LENGTHS));
+        scope.spawn(|| receive_all(&a, &LENGTHS));
+    });
+    for gateway in gateways {
+        let counters = gateway.counters();
+        assert!(counters.frames > 0);
+        assert_eq!(
+            (counters.stale, counters.corrupt, counters.misbehaved),
+            (0, 0, 0)
+        );
+    }
+}
+
+#[test]
+fn a_gateway_has_messages_of_its_own() {
+    let world = World::two("tcp", "shm", "");
+    let gateway = world.gateway("gw");
+    let (a, b) = (world.node_of("a0"), world.node_of("b0"));
+    let own = world.at_gateway(&gateway);
+    thread::scope(|scope| {
+        scope.spawn(|| send_all(&a, "gw", &LENGTHS));
+        scope.spawn(|| receive_all(&own, &LENGTHS));
+    });
+    thread::scope(|scope| {
+        scope.spawn(|| send_all(&own, "b0", &LENGTHS));
+        scope.spawn(|| receive_all(&b, &LENGTHS));
+    });
+    assert_eq!(gateway.counters().frames, 0, "nothing of it was forwarded");
+}
+
+#[test]
+fn every_network_of_a_gateway_reaches_every_other() {
+    let networks = [("n0", "tcp"), ("n1", "shm"), ("n2", "tcp"), ("n3", "shm")];
+    let mut world = World::new("").networks(&networks).node("gw", &networks);
+    for (at, network) in networks.iter().enumerate() {
+        world = world.node(&format!("e{at}"), &[*network]);
+    }
+    let world = world.channel("main", &["n0", "n1", "n2", "n3"]);
+    let _gateway = world.gateway("gw");
+    let nodes: Vec<_> = (0..4).map(|at| world.node_of(&format!("e{at}"))).collect();
+    // Everybody sends to the next one, at once.
+    thread::scope(|scope| {
+        for (at, node) in nodes.iter().enumerate() {
+            scope.spawn(move || send_all(node, &format!("e{}", (at + 1) % 4), &LENGTHS));
+            scope.spawn(move || receive_all(node, &LENGTHS));
+        }
+    });
+}
+
+#[test]
+fn the_sender_can_have_every_batch() {
+    let settings = "[gateway]\nhandover = \"thread\"\nwait = \"sleep\"";
+    let world = World::two("tcp", "shm", settings);
+    let _gateway = world.gateway("gw");
+    let (a, b) = (world.node_of("a0"), world.node_of("b0"));
+    thread::scope(|scope| {
+        scope.spawn(|| send_all(&a, "b0", &LENGTHS));
+        scope.spawn(|| receive_all(&b, &LENGTHS));
+        scope.spawn(|| send_all(&b, "a0", &LENGTHS));
+        scope.spawn(|| receive_all(&a, &LENGTHS));
+    });
+}
+
+#[test]
+fn the_smallest_gateway_forwards() {
+    let settings = "[gateway]\ndepth = 1\nbatch = \"64KiB\"\nmemory = \"8MiB\"";
+    let world = World::two("tcp", "tcp", settings);
+    let _gateway = world.gateway("gw");
+    let (a, b) = (world.node_of("a0"), world.node_of("b0"));
+    let lengths = vec![300_000; 50];
+    thread::scope(|scope| {
+        scope.spawn(|| send_all(&a, "b0", &lengths));
+        scope.spawn(|| receive_all(&b, &lengths));
+        scope.spawn(|| send_all(&b, "a0", &lengths));
+        scope.spawn(|| receive_all(&a, &lengths));
+    });
+}

@@ -1,0 +1,307 @@
+//! Members that misbehave: their link is closed, and everything else goes on.
+
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use crossbeam_channel::Receiver;
+use madgate_gateway::Counters;
+use madgate_gtm::wire::{Flags, Kind, OPENING_BYTES, Opening, checksum};
+use madgate_gtm::{FlowKey, Header};
+use madgate_tm::{LaneError, Piece};
+use madgate_vchannel::conductor::{
+    Conductor, EstablishedLink, LinkEvent, LinkKind, LinkRequest, Party,
+};
+use madgate_vchannel::handshake::{SessionKey, draw_incarnation};
+
+use crate::traffic::{receive_from, send_from};
+use crate::world::{LONG, World};
+
+/// A node that has shaken hands as a member should, and then says what it likes.
+pub(crate) struct Member {
+    link: Box<EstablishedLink>,
+    _conductor: Conductor,
+    _events: Vec<(Party, Receiver<LinkEvent>)>,
+}
+
+impl Member {
+    /// A link of this kind from `node` to the gateway.
+    pub(crate) fn dial(world: &World, node: &str, kind: LinkKind, network: &str) -> Self {
+        let cluster = world.cluster();
+        let id = cluster.node(node).unwrap();
+        let request = LinkRequest {
+            kind,
+            network: cluster.network_named(network).unwrap(),
+            peer: cluster.node("gw").unwrap(),
+        };
+        let key = SessionKey::load(cluster.key_file()).unwrap();
+        let parties = vec![(Party::Endpoint, Arc::new(|| {}) as _)];
+        let (conductor, events) =
+            Conductor::start(cluster, id, draw_incarnation(), key, parties).unwrap();
+        conductor.dial(Party::Endpoint, request);
+        let link = loop {
+            match events[0].1.recv_timeout(LONG).unwrap() {
+                LinkEvent::Up(link) => break link,
+                LinkEvent::DialFailed { error, .. } => println!("{error}"),
+                other => panic!("{other:?}"),
+            }
+        };
+        Self {
+            link,
+            _conductor: conductor,
+            _events: events,
+        }
+    }
+
+    fn send(&mut self, lane: LaneOf, bytes: &[u8]) {
+        let lane = match lane {
+            LaneOf::Urgent => &mut self.link.urgent,
+            LaneOf::Bulk => &mut self.link.bulk,
+        };
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            match lane.sender.try_send(&[Piece::new(rest)]) {
+                Ok(0) => std::thread::yield_now(),
+                Ok(sent) => rest = &rest[sent..],
+                // The gateway had enough.
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Everything that the gateway answers, until it closes the link.
+    fn hear_to_the_end(&mut self) -> BytesMut {
+        let mut heard = BytesMut::with_capacity(1 << 16);
+        loop {
+            match self.link.urgent.receiver.try_receive(&mut [], &mut heard) {
+                Ok(0) => std::thread::yield_now(),
+                Ok(_) => {}
+                Err(LaneError::Closed | LaneError::Broken(_)) => return heard,
+                Err(other) => panic!("{other}"),
+            }
+        }
+    }
+
+    /// The next answer.
+    fn hear(&mut self) -> Header {
+        let mut heard = BytesMut::with_capacity(48);
+        while heard.len() < 48 {
+            if self
+                .link
+                .urgent
+                .receiver
+                .try_receive(&mut [], &mut heard)
+                .unwrap()
+                == 0
+            {
+                std::thread::yield_now();
+            }
+        }
+        Header::parse(heard.first_chunk().unwrap()).unwrap()
+    }
+}
+
+#[derive(Clone, Copy)]
+enum LaneOf {
+    Urgent,
+    Bulk,
+}
+
+/// a0 and c0 on the left, b0 on the right; ranks in the order of the file.
+fn world() -> World {
+    World::new("")
+        .networks(&[("left", "tcp"), ("right", "tcp")])
+        .node("a0", &[("left", "tcp")])
+        .node("gw", &[("left", "tcp"), ("right", "tcp")])
+        .node("b0", &[("right", "tcp")])
+        .node("c0", &[("left", "tcp")])
+        .channel("main", &["left", "right"])
+}
+
+const FLOW: FlowKey = FlowKey {
+    channel: 0,
+    source: 3,
+    destination: 2,
+};
+
+fn opening(flow: FlowKey, label: u32, fragment_bytes: u32) -> Vec<u8> {
+    let opening = Opening {
+        source_incarnation: 5,
+        destination_incarnation: 0,
+        fragment_bytes,
+    };
+    let payload = opening.to_bytes();
+    let mut header = Header::new(Kind::Data, flow, label);
+    header.flags = Flags::OPEN;
+    header.length = u32::try_from(OPENING_BYTES).unwrap();
+    let mut running = checksum::Running::start(&header);
+    running.update(&payload);
+    header.checksum = running.finish();
+    [&header.to_bytes()[..], &payload].concat()
+}
+
+fn data(flow: FlowKey, position: u64, length: u32) -> Vec<u8> {
+    let mut header = Header::new(Kind::Data, flow, 1);
+    header.position = position;
+    header.length = length;
+    let mut frame = header.to_bytes().to_vec();
+    frame.resize(48 + usize::try_from(length).unwrap(), 1);
+    frame
+}
+
+/// Runs `act` as c0 while a0 and b0 talk, and returns what the gateway counted.
+fn misbehave(act: impl FnOnce(&mut Member)) -> Counters {
+    let world = world();
+    let gateway = world.gateway("gw");
+    let (a, b) = (world.node_of("a0"), world.node_of("b0"));
+    send_from(&a, "b0", 0, &[8, 100_000]);
+    receive_from(&b, 0, &[8, 100_000]);
+    let mut member = Member::dial(&world, "c0", LinkKind::Forward, "left");
+    act(&mut member);
+    send_from(&a, "b0", 2, &[8, 100_000]);
+    receive_from(&b, 2, &[8, 100_000]);
+    gateway.counters()
+}
+
+/// What is sent closes the link of who sent it, and nothing else.
+fn closes(lane: LaneOf, bytes: &[u8]) {
+    let counters = misbehave(|member| {
+        member.send(lane, bytes);
+        member.hear_to_the_end();
+    });
+    assert_eq!(counters.misbehaved, 1);
+    assert_eq!(counters.queued_bytes, 0);
+}
+
+#[test]
+fn what_is_no_frame_closes_the_link() {
+    closes(LaneOf::Urgent, &[0xff; 4096]);
+    let mut reserved = Header::new(Kind::Probe, FLOW, 1).to_control_frame();
+    reserved[1] = 0x80;
+    closes(LaneOf::Urgent, &reserved);
+}
+
+#[test]
+fn frames_that_are_too_long_close_the_link() {
+    closes(LaneOf::Urgent, &data(FLOW, 0, 5000)[..48]);
+    closes(LaneOf::Bulk, &data(FLOW, 0, 8 << 20)[..48]);
+}
+
+#[test]
+fn frames_of_the_wrong_way_close_the_link() {
+    closes(
+        LaneOf::Urgent,
+        &Header::credit(FLOW, 1, 0, 1, 1).to_control_frame(),
+    );
+    closes(
+        LaneOf::Bulk,
+        &Header::new(Kind::Probe, FLOW, 1).to_control_frame(),
+    );
+}
+
+#[test]
+fn frames_without_a_checksum_close_the_link() {
+    let mut frame = data(FLOW, 0, 8);
+    frame[1] |= Flags::HEADER_ONLY.bits();
+    closes(LaneOf::Urgent, &frame);
+}
+
+#[test]
+fn a_source_that_its_link_cannot_have_closes_it() {
+    closes(
+        LaneOf::Urgent,
+        &opening(FlowKey { source: 0, ..FLOW }, 1, 1000),
+    );
+    closes(
+        LaneOf::Urgent,
+        &opening(FlowKey { source: 99, ..FLOW }, 1, 1000),
+    );
+}
+
+#[test]
+fn more_than_was_granted_closes_the_link() {
+    let counters = misbehave(|member| {
+        let open = opening(FLOW, 1, 65536);
+        // Until the link to b0 is there, the gateway refuses.
+        loop {
+            member.send(LaneOf::Urgent, &open);
+            let answer = member.hear();
+            assert_eq!(answer.flow, FLOW);
+            if answer.kind == Kind::Credit {
+                let far = answer.offset;
+                member.send(LaneOf::Bulk, &data(FLOW, far, 60_000));
+                break;
+            }
+        }
+        member.hear_to_the_end();
+    });
+    assert_eq!(counters.misbehaved, 1);
+}
+
+#[test]
+fn flows_that_lead_nowhere_are_refused() {
+    let counters = misbehave(|member| {
+        for flow in [
+            FlowKey {
+                destination: 99,
+                ..FLOW
+            },
+            FlowKey { channel: 7, ..FLOW },
+            // On the same network: that is no gateway's business.
+            FlowKey {
+                destination: 0,
+                ..FLOW
+            },
+            FlowKey {
+                destination: 1,
+                ..FLOW
+            },
+        ] {
+            member.send(LaneOf::Urgent, &opening(flow, 1, 1000));
+            let answer = member.hear();
+            assert_eq!((answer.kind, answer.flow), (Kind::Refusal, flow));
+        }
+        // Larger fragments than this gateway's channels have.
+        member.send(LaneOf::Urgent, &opening(FLOW, 1, 1 << 24));
+        assert_eq!(member.hear().kind, Kind::Refusal);
+    });
+    assert_eq!(counters.misbehaved, 0);
+}
+
+#[test]
+fn frames_of_unknown_flows_are_refused_once() {
+    let counters = misbehave(|member| {
+        let flow = FlowKey {
+            destination: 2,
+            ..FLOW
+        };
+        let frames = [data(flow, 0, 8), data(flow, 136, 8), data(flow, 1000, 8)].concat();
+        member.send(LaneOf::Urgent, &frames);
+        member.send(
+            LaneOf::Urgent,
+            &Header::echo(Kind::Ping, 77).to_control_frame(),
+        );
+        let answers = [member.hear(), member.hear()];
+        let mut kinds = answers.map(|answer| answer.kind);
+        kinds.sort_unstable_by_key(|kind| *kind as u8);
+        assert_eq!(kinds, [Kind::Refusal, Kind::Pong]);
+        assert!(answers.iter().any(|answer| answer.position == 77));
+    });
+    assert_eq!((counters.misbehaved, counters.stale), (0, 3));
+}
+
+#[test]
+fn corrupt_frames_are_dropped() {
+    let counters = misbehave(|member| {
+        let mut open = opening(FLOW, 1, 1000);
+        open[60] ^= 1;
+        let mut probe = Header::new(Kind::Probe, FLOW, 1).to_control_frame();
+        probe[16] ^= 1;
+        member.send(LaneOf::Urgent, &[&open[..], &probe].concat());
+        member.send(
+            LaneOf::Urgent,
+            &Header::echo(Kind::Ping, 1).to_control_frame(),
+        );
+        assert_eq!(member.hear().kind, Kind::Pong);
+    });
+    assert_eq!((counters.misbehaved, counters.corrupt), (0, 2));
+}
