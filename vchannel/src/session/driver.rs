@@ -19,6 +19,10 @@ use crate::conductor::{EstablishedLink, LinkEvent, Party};
 /// Passes over slots in shared memory between two looks at descriptors, while spinning.
 const SLOT_PASSES: u32 = 32;
 
+/// Passes over the lane that brought something last between two looks at all descriptors,
+/// while spinning: one system call instead of two.
+const HOT_PASSES: u32 = 8;
+
 /// What belongs to whoever drives.
 #[derive(Debug)]
 pub(crate) struct Driver {
@@ -30,6 +34,8 @@ pub(crate) struct Driver {
     ready: Vec<Ready>,
     scratch: BytesMut,
     passes: u32,
+    /// The lane of small frames that brought something last.
+    hot: Option<usize>,
     /// Whether bulk lanes had to wait in the last pass for small frames to be looked at.
     has_put_off: bool,
     /// Lanes that are being waited for: link, and whether it is the bulk lane.
@@ -55,6 +61,7 @@ impl Driver {
             ready: Vec::new(),
             scratch: BytesMut::with_capacity(BATCH_BYTES),
             passes: 0,
+            hot: None,
             has_put_off: false,
             writable: Vec::new(),
         }
@@ -87,9 +94,16 @@ impl Inner {
         self.flush_dirty();
         busy |= self.poll_slots(driver, straight.as_deref_mut());
         driver.passes = driver.passes.wrapping_add(1);
-        let skip_descriptors = patience == Patience::None
-            && driver.has_static_inputs()
-            && !driver.passes.is_multiple_of(SLOT_PASSES);
+        let passes_per_look = match (driver.has_static_inputs(), driver.hot) {
+            (true, _) => SLOT_PASSES,
+            (false, Some(hot)) if straight.is_none() => {
+                busy |= self.receive(driver, hot, None);
+                HOT_PASSES
+            }
+            (false, _) => 1,
+        };
+        let skip_descriptors =
+            patience == Patience::None && !driver.passes.is_multiple_of(passes_per_look);
         if skip_descriptors {
             return busy;
         }
@@ -185,7 +199,10 @@ impl Inner {
                         input.receiver.acknowledge_wake();
                     }
                     let received = self.receive(driver, index, straight.as_deref_mut());
-                    small_bytes |= received && ready.token & BULK_BIT == 0;
+                    if received && ready.token & BULK_BIT == 0 {
+                        small_bytes = true;
+                        driver.hot = Some(index);
+                    }
                 }
                 Token::Output(link, class) => self.handle_writable(driver, link, class),
             }
@@ -480,6 +497,7 @@ impl Inner {
                 // Closing the descriptor takes it out anyway.
                 let _ = driver.poller.remove(descriptor);
                 driver.static_inputs.retain(|other| *other != at);
+                driver.hot = driver.hot.filter(|other| *other != at);
             }
         }
         let output = self.output(index);
