@@ -11,8 +11,11 @@ use crate::support::{BOTH, Nodes, Protocol, pattern, receive};
 /// Small, around a frame, more than is copied, more than the first window.
 const LENGTHS: [usize; 9] = [0, 1, 8, 3_900, 4_096, 65_536, 262_144, 262_145, 5 << 20];
 
+/// Packs one message of one block.
+type Pack = fn(&Channel, NodeId, &[u8], ReceiveMode);
+
 /// The ways to pack a block.
-const MODES: [fn(&Channel, NodeId, &[u8], ReceiveMode); 4] = [safer, later, cheaper, owned];
+const MODES: [Pack; 4] = [safer, later, cheaper, owned];
 
 fn safer(channel: &Channel, to: NodeId, block: &[u8], receive: ReceiveMode) {
     let mut memory = block.to_vec();
