@@ -65,6 +65,16 @@ impl Receiver {
             if room >= needed && frame_bytes.is_some() {
                 return batch;
             }
+            // It may be that nothing refers to the batch any more, and the beginning is only
+            // too long to be moved to the front at once. A `depth` of one has no other batch.
+            let beginning = batch.to_vec();
+            batch.clear();
+            let is_reclaimed = batch.try_reclaim(capacity);
+            batch.extend_from_slice(&beginning);
+            if is_reclaimed {
+                self.engine.tally.note_parked(length);
+                return batch;
+            }
             self.starve();
         }
     }
