@@ -8,6 +8,7 @@ use madgate_gateway::Counters;
 use madgate_gtm::wire::{Flags, Kind, OPENING_BYTES, Opening, checksum};
 use madgate_gtm::{FlowKey, Header};
 use madgate_tm::{LaneError, Piece};
+use madgate_vchannel::Cluster;
 use madgate_vchannel::conductor::{
     Conductor, EstablishedLink, LinkEvent, LinkKind, LinkRequest, Party,
 };
@@ -26,7 +27,11 @@ pub(crate) struct Member {
 impl Member {
     /// A link of this kind from `node` to the gateway.
     pub(crate) fn dial(world: &World, node: &str, kind: LinkKind, network: &str) -> Self {
-        let cluster = world.cluster();
+        Self::of(world.cluster(), node, kind, network)
+    }
+
+    /// The same with a cluster file that was read before.
+    pub(crate) fn of(cluster: Arc<Cluster>, node: &str, kind: LinkKind, network: &str) -> Self {
         let id = cluster.node(node).unwrap();
         let request = LinkRequest {
             kind,
@@ -50,6 +55,15 @@ impl Member {
             _conductor: conductor,
             _events: events,
         }
+    }
+
+    /// Asks the gateway whether it is there, and waits for the answer.
+    pub(crate) fn ping(&mut self) {
+        self.send(
+            LaneOf::Urgent,
+            &Header::echo(Kind::Ping, 1).to_control_frame(),
+        );
+        assert_eq!(self.hear().kind, Kind::Pong);
     }
 
     fn send(&mut self, lane: LaneOf, bytes: &[u8]) {

@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 use std::fs;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -60,7 +61,7 @@ impl World {
         let addresses: Vec<_> = networks
             .iter()
             .map(|(network, protocol)| match *protocol {
-                "tcp" => format!("{network} = \"{}:7100\"", fresh_address()),
+                "tcp" => format!("{network} = \"{}\"", fresh_address()),
                 _ => format!("{network} = {name:?}"),
             })
             .collect();
@@ -89,12 +90,17 @@ impl World {
 
     /// Writes the file, and reads it as every node does.
     pub(crate) fn cluster(&self) -> Arc<Cluster> {
-        let path = self.folder.path().join("cluster.toml");
+        let path = self.path();
         fs::write(&path, &self.text).unwrap();
         match Cluster::read(&path) {
             Ok(cluster) => Arc::new(cluster),
             Err(error) => panic!("{error}"),
         }
+    }
+
+    /// Where the file is once it has been read.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.folder.path().join("cluster.toml")
     }
 
     pub(crate) fn gateway(&self, name: &str) -> Gateway {
@@ -131,11 +137,10 @@ pub(crate) struct Node {
 }
 
 /// An address of this host that no other test has: ports could be taken, these cannot.
-fn fresh_address() -> Ipv4Addr {
+fn fresh_address() -> SocketAddrV4 {
     static NEXT: AtomicU32 = AtomicU32::new(2);
-    let next = NEXT.fetch_add(1, Ordering::Relaxed);
-    let process = std::process::id();
-    let [_, _, high, low] = process.to_be_bytes();
-    let [_, _, more, last] = next.to_be_bytes();
-    Ipv4Addr::new(127, 64 | (high & 0x3f), low, last.wrapping_add(more))
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    let [_, _, more, last] = NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+    let host = Ipv4Addr::new(127, 64 | (high & 0x3f), low, last);
+    SocketAddrV4::new(host, 7100 + u16::from(more))
 }
