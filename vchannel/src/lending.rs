@@ -7,14 +7,14 @@
 use std::cell::Cell;
 
 use bytes::Bytes;
-use madgate_bmm::Borrowed;
+use madgate_bmm::{Borrowed, Buffer, OutboxError};
 use madgate_gtm::outgoing::FragmentHead;
 use madgate_gtm::wire::{Descriptor, Flags, checksum};
 use madgate_gtm::{Outgoing, Transmit};
 use madgate_tm::Piece;
 
 use crate::channel::Channel;
-use crate::session::{Inner, Memory, lane_for};
+use crate::session::{Inner, LaneOutput, Memory, lane_for};
 
 /// Bytes of small frames that are taken from the flow at once.
 const FRAMES_BYTES: usize = 256 << 10;
@@ -157,6 +157,7 @@ pub(crate) fn send(channel: &Channel, flow: u32, message: u32, lent: &[Lent<'_>]
             }
             Some(transmit) => {
                 held_back = send_one(inner, link, transmit, lent);
+                inner.flush_if_missed(link);
                 if held_back.is_some() {
                     inner.wait(None, None, |core| {
                         let slot = &core.out_flows[flow as usize];
@@ -190,30 +191,7 @@ fn send_one(
         Transmit::Fragment { length, .. } => *length,
     };
     let lane = lane_for(&mut lanes, length);
-    let sent = lane.flush().and_then(|_| {
-        let outbox = &mut lane.outbox;
-        match &transmit {
-            Transmit::Frames(bytes) => {
-                outbox.send_borrowed(&mut *lane.sender, &[Piece::new(bytes)], ())
-            }
-            Transmit::Fragment {
-                head,
-                data,
-                offset,
-                length,
-            } => {
-                // The block is in memory, so its offsets fit.
-                let start = usize::try_from(*offset).unwrap_or(usize::MAX);
-                let body = match data {
-                    Memory::Owned(bytes) => Piece::new(&bytes[start..start + length]),
-                    Memory::Borrowed(block) => lent[*block].piece(start, *length),
-                };
-                let mut head: FragmentHead = head.clone();
-                head.seal_with(|running| update(running, body));
-                outbox.send_borrowed(&mut *lane.sender, &[Piece::new(head.as_bytes()), body], ())
-            }
-        }
-    });
+    let sent = lane.flush().and_then(|_| send_on(lane, &transmit, lent));
     match sent {
         Ok(Borrowed::Left(())) => None,
         Ok(Borrowed::Queued) => {
@@ -228,10 +206,50 @@ fn send_one(
             inner.lock().note_blocked(link);
             Some(transmit)
         }
-        // The link's receiving side notices too, and closes it.
+        // The driver closes the link, and the flow sends again when it is back.
         Err(error) => {
             tracing::debug!(%error, "a link takes nothing more");
+            drop(lanes);
+            inner.lock().broken.push(link);
             None
+        }
+    }
+}
+
+/// Sends what the lane takes of one frame (or some small ones) now, if nothing waits in
+/// front of it.
+fn send_on(
+    lane: &mut LaneOutput,
+    transmit: &Transmit<Memory>,
+    lent: &[Lent<'_>],
+) -> Result<Borrowed<()>, OutboxError> {
+    match transmit {
+        Transmit::Frames(_) if !lane.has_room() => Ok(Borrowed::NotNow(())),
+        // They are in memory of the flow's, and can wait there.
+        Transmit::Frames(bytes) => {
+            lane.push(Buffer::shared(bytes.clone()));
+            Ok(if lane.flush()?.blocked {
+                Borrowed::Queued
+            } else {
+                Borrowed::Left(())
+            })
+        }
+        Transmit::Fragment {
+            head,
+            data,
+            offset,
+            length,
+        } => {
+            // The block is in memory, so its offsets fit.
+            let start = usize::try_from(*offset).unwrap_or(usize::MAX);
+            let body = match data {
+                Memory::Owned(bytes) => Piece::new(&bytes[start..start + length]),
+                Memory::Borrowed(block) => lent[*block].piece(start, *length),
+            };
+            let mut head: FragmentHead = head.clone();
+            head.seal_with(|running| update(running, body));
+            let unit = [Piece::new(head.as_bytes()), body];
+            lane.outbox.send_borrowed(&mut *lane.sender, &unit, ())
         }
     }
 }

@@ -50,6 +50,14 @@ impl Inner {
         }
     }
 
+    /// Flushes a link if somebody found its sending side taken, which the caller has let go
+    /// of.
+    pub(crate) fn flush_if_missed(&self, index: u32) {
+        if self.lock().must_flush_again(index) {
+            self.flush(index);
+        }
+    }
+
     fn flush_locked(&self, index: u32, lanes: &mut Lanes) {
         loop {
             let more = self.fill(index, lanes);

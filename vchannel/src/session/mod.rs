@@ -37,6 +37,7 @@ use self::driver::Driver;
 pub(crate) use self::flows::Memory;
 pub(crate) use self::flush::lane_for;
 pub use self::inbox::Packed;
+pub(crate) use self::links::LaneOutput;
 pub(crate) use self::inbox::{Broken, Taken};
 pub(crate) use self::input::Straight;
 use crate::channel::Channel;
