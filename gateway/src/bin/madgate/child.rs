@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::fd::OwnedFd;
-use std::os::unix::process::parent_id;
+use std::os::unix::process::{CommandExt, parent_id};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,6 +25,9 @@ use crate::failure::{Context, Failure};
 
 /// Tells a child whose child it is.
 const PARENT: &str = "MADGATE_PARENT";
+
+/// This very program, even when its file has been replaced meanwhile.
+const OWN_PROGRAM: &str = "/proc/self/exe";
 
 /// How long a killed process may take to be gone.
 const KILL_LIMIT: Timespec = Timespec {
@@ -103,7 +106,8 @@ impl Process {
                 Some(log) => File::options().create(true).append(true).open(log)?.into(),
                 None => Stdio::inherit(),
             };
-            let mut child = Command::new(env::current_exe()?)
+            let mut child = Command::new(OWN_PROGRAM)
+                .arg0("madgate")
                 .args(arguments)
                 .env(PARENT, std::process::id().to_string())
                 .stdin(Stdio::null())
