@@ -18,5 +18,7 @@
 mod support;
 
 mod blocking;
+mod latency;
+mod ring;
 mod shaped;
 mod stage;

@@ -133,12 +133,9 @@ impl Plan {
 /// An address of this host that no other test has: ports could be taken, these cannot.
 pub(crate) fn loopback() -> Ipv4Addr {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    let [_, _, more, last] = NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+    let place = NEXT.fetch_add(1, Ordering::Relaxed);
     let [_, _, high, low] = std::process::id().to_be_bytes();
-    Ipv4Addr::new(
-        127,
-        128 | (high & 0x3f) | (more & 1) << 6,
-        low,
-        last.clamp(1, 254),
-    )
+    let (more, last) = (place / 250 % 2, 2 + place % 250);
+    let second = 128 | (high & 0x3f) | u8::try_from(more).unwrap() << 6;
+    Ipv4Addr::new(127, second, low, u8::try_from(last).unwrap())
 }

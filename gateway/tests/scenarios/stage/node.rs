@@ -2,14 +2,15 @@
 //!
 //! | order | what it does | what it says |
 //! |---|---|---|
-//! | `stream ID CHANNEL TO BYTES [COUNT]` | packs numbered messages, until `halt ID` | `ended ID SENT [ERROR]` |
+//! | `stream ID CHANNEL TO BYTES [COUNT]` | packs numbered messages, until `halt ID`, or `cut ID`, which gives the last one up | `ended ID SENT [ERROR]` |
+//! | `lend ID CHANNEL TO BYTES [COUNT]` | the same with borrowed memory, so that each message waits until it is delivered | the same |
 //! | `sent [ID]` | | `sent MESSAGES`, so far, of one stream or all |
 //! | `collect CHANNEL` | unpacks and checks them | `lost CHANNEL SOURCE ERROR` per message that broke off |
 //! | `pause CHANNEL`, `resume CHANNEL` | stops to unpack, and goes on | itself |
 //! | `counts` | | `counts NANOSECONDS [CHANNEL/SOURCE=MESSAGES/BYTES]…` |
 //! | `echo CHANNEL`, `ping CHANNEL TO COUNT` | messages of eight bytes, there and back | `ping MEDIAN`, of half of the way in ns |
 //! | `half CHANNEL TO BYTES`, `drop` | begins a message, and gives it up | itself |
-//! | `counters` | | what the gateway has counted |
+//! | `counters NAME` | | what the gateway has counted of one thing |
 //! | `close` | leaves the session | `close [ERROR]` |
 
 use std::collections::HashMap;
@@ -92,6 +93,7 @@ pub(super) fn broken(why: impl Display) -> ! {
 #[derive(Default)]
 struct Progress {
     stop: AtomicBool,
+    cut: AtomicBool,
     sent: AtomicU64,
 }
 
@@ -124,11 +126,20 @@ impl Node {
 
     fn obey(&mut self, words: &[&str]) {
         match *words {
-            ["stream", id, channel, to, bytes, ref count @ ..] => {
+            [
+                how @ ("stream" | "lend"),
+                id,
+                channel,
+                to,
+                bytes,
+                ref count @ ..,
+            ] => {
                 let count = count.first().map(|count| count.parse().unwrap());
-                self.stream(id, channel, to, bytes.parse().unwrap(), count);
+                let stream = Stream::new(bytes.parse().unwrap(), how == "lend");
+                self.stream(id, channel, to, stream, count);
             }
             ["halt", id] => self.streams[id].stop.store(true, Ordering::Relaxed),
+            ["cut", id] => self.streams[id].cut.store(true, Ordering::Relaxed),
             ["sent", ref id @ ..] => {
                 let is_meant = |(name, _): &(&String, _)| id.is_empty() || id == [name.as_str()];
                 let streams = self.streams.iter().filter(is_meant);
@@ -172,9 +183,18 @@ impl Node {
                 self.half = None;
                 say("drop");
             }
-            ["counters"] => {
-                let counters = self.gateway.as_ref().map(Gateway::counters);
-                say(&format!("counters {counters:?}"));
+            ["counters", name] => {
+                let counters = self.gateway.as_ref().unwrap().counters();
+                let number = match name {
+                    "bytes" => counters.bytes,
+                    "misbehaved" => counters.misbehaved,
+                    "corrupt" => counters.corrupt,
+                    "flows" => counters.flows.into(),
+                    "links" => counters.links.try_into().unwrap(),
+                    "promised" => counters.promised_bytes,
+                    _ => broken(format!("no counter {name}")),
+                };
+                say(&format!("counters {number}"));
             }
             ["close"] => {
                 let error = self.session.clone().close(CLOSE_WITHIN).err();
@@ -185,20 +205,27 @@ impl Node {
         }
     }
 
-    fn stream(&mut self, id: &str, channel: &str, to: &str, bytes: u64, count: Option<u64>) {
+    fn stream(
+        &mut self,
+        id: &str,
+        channel: &str,
+        to: &str,
+        mut stream: Stream,
+        count: Option<u64>,
+    ) {
         let progress = Arc::new(Progress::default());
         self.streams.insert(id.to_owned(), Arc::clone(&progress));
         let to = self.session.cluster().node(to).unwrap();
         let channel = self.session.channel(channel).unwrap();
         let id = id.to_owned();
         thread::spawn(move || {
-            let mut stream = Stream::new(bytes);
             let mut result = Ok(());
             while result.is_ok()
                 && !progress.stop.load(Ordering::Relaxed)
+                && !progress.cut.load(Ordering::Relaxed)
                 && count.is_none_or(|count| stream.sent() < count)
             {
-                result = stream.send(&channel, to);
+                result = stream.send(&channel, to, &progress.cut);
                 progress.sent.store(stream.sent(), Ordering::Relaxed);
             }
             let error = result.err().map(|error| error.to_string());

@@ -3,9 +3,13 @@
 
 use std::collections::HashMap;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use super::LONG;
 use super::process::Process;
+
+/// Between two looks at what has arrived.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// Rounds at least, and at most: a machine that is busy with other things gets more of them
 /// before a ratio is believed to be low.
@@ -78,11 +82,19 @@ impl Rates {
     }
 }
 
-/// Waits until messages arrive at a node from a source that has begun to send.
-pub(crate) fn await_flow(node: &mut Process, from: &str) {
-    let before = Counts::of(node).messages(from);
-    while Counts::of(node).messages(from) == before {
-        thread::sleep(Duration::from_millis(1));
+/// Waits until so many messages have arrived at a node from a source over a channel
+/// (`main/a0`).
+pub(crate) fn await_messages(node: &mut Process, from: &str, messages: u64) {
+    let deadline = Instant::now() + LONG;
+    loop {
+        let arrived = Counts::of(node).messages(from);
+        if arrived >= messages {
+            return;
+        }
+        let name = node.name();
+        let is_late = Instant::now() >= deadline;
+        assert!(!is_late, "{name} has {arrived} of {messages} from {from}");
+        thread::sleep(LOOK);
     }
 }
 

@@ -5,6 +5,8 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -43,10 +45,10 @@ fn pattern() -> &'static Bytes {
     })
 }
 
-/// The contents of a block.
-fn contents(number: u64, block: u64, length: usize) -> Bytes {
+/// Where in the pattern the contents of a block are.
+fn contents(number: u64, block: u64, length: usize) -> Range<usize> {
     let start = usize::try_from((number * 7 + block * 13) % STARTS).unwrap();
-    pattern().slice(start..start + length)
+    start..start + length
 }
 
 /// The blocks that `bytes` are sent as.
@@ -70,15 +72,21 @@ fn header(run: u64, number: u64, bytes: u64) -> [u8; HEADER_BYTES] {
 pub(super) struct Stream {
     run: u64,
     bytes: u64,
+    lends: bool,
     sent: u64,
 }
 
 impl Stream {
-    pub(super) fn new(bytes: u64) -> Self {
+    /// Messages of so many bytes, whose memory is given away or lent.
+    pub(super) fn new(bytes: u64, lends: bool) -> Self {
         // The standard library's keys are random.
         let run = RandomState::new().hash_one(std::process::id());
-        let sent = 0;
-        Self { run, bytes, sent }
+        Self {
+            run,
+            bytes,
+            lends,
+            sent: 0,
+        }
     }
 
     /// Messages that ended.
@@ -86,13 +94,26 @@ impl Stream {
         self.sent
     }
 
-    pub(super) fn send(&mut self, channel: &Channel, to: NodeId) -> Result<(), PackError> {
+    /// Sends the next message; gives it up when `cut` becomes true.
+    pub(super) fn send(
+        &mut self,
+        channel: &Channel,
+        to: NodeId,
+        cut: &AtomicBool,
+    ) -> Result<(), PackError> {
         let mut packing = channel.begin_packing(to)?;
         let header = header(self.run, self.sent, self.bytes);
         packing.pack_safer(&header, ReceiveMode::Express)?;
         for (block, length) in blocks(self.bytes) {
+            if cut.load(Ordering::Relaxed) {
+                return Ok(());
+            }
             let contents = contents(self.sent, block, length);
-            packing.pack_owned(contents, ReceiveMode::Cheaper)?;
+            if self.lends {
+                packing.pack_cheaper(&pattern()[contents], ReceiveMode::Cheaper)?;
+            } else {
+                packing.pack_owned(pattern().slice(contents), ReceiveMode::Cheaper)?;
+            }
         }
         packing.end_packing()?;
         self.sent += 1;
@@ -130,7 +151,7 @@ impl Half {
 
 fn pack_blocks(packing: &mut Packing<'_>, bytes: u64) {
     for (block, length) in blocks(bytes) {
-        let contents = contents(0, block, length);
+        let contents = pattern().slice(contents(0, block, length));
         packing.pack_owned(contents, ReceiveMode::Cheaper).unwrap();
     }
 }
@@ -163,9 +184,10 @@ struct State {
 /// What came from one node.
 #[derive(Default)]
 struct Source {
-    run: u64,
-    /// The number of the next message; unknown after one was lost.
-    next: Option<u64>,
+    /// The number of the next message of each of its runs.
+    next: HashMap<u64, u64>,
+    /// Whether a message was lost, so that there may be a gap.
+    has_gap: bool,
     messages: u64,
     bytes: u64,
 }
@@ -219,23 +241,18 @@ impl Collector {
         let name = self.channel.session().cluster().node_name(node);
         match result {
             Ok((run, number, bytes)) => {
-                let is_next = if source.run == run {
-                    source.next.is_none_or(|next| next == number)
-                } else {
-                    number == 0
-                };
-                if !is_next {
-                    let next = source.next;
-                    broken(format!("message {number} of {name} where {next:?} was due"));
+                let next = source.next.entry(run).or_default();
+                if number < *next || (number > *next && !source.has_gap) {
+                    broken(format!("message {number} of {name} where {next} was due"));
                 }
-                source.run = run;
-                source.next = Some(number + 1);
+                *next = number + 1;
+                source.has_gap = false;
                 source.messages += 1;
                 source.bytes += bytes;
             }
             Err(error @ UnpackError::Mismatch { .. }) => broken(error),
             Err(error) => {
-                source.next = None;
+                source.has_gap = true;
                 say(&format!("lost {} {name} {error}", self.channel.name()));
             }
         }
@@ -260,7 +277,7 @@ fn unpack(mut unpacking: Unpacking<'_>) -> Result<(u64, u64, u64), UnpackError> 
     let (run, number, bytes) = (field(0), field(1), field(2));
     for (block, length) in blocks(bytes) {
         let arrived = unpacking.unpack_owned(length, ReceiveMode::Cheaper)?;
-        if arrived != contents(number, block, length) {
+        if arrived != pattern()[contents(number, block, length)] {
             broken(format!("wrong bytes in message {number}, block {block}"));
         }
     }
