@@ -95,14 +95,13 @@ fn a_drained_gateway_has_sent_what_it_had() {
     thread::scope(|scope| {
         scope.spawn(|| send_all(&a, "b0", &lengths));
         receive_from(&b, 0, &lengths[..50]);
-        let draining = scope.spawn(move || gateway.drain(LONG));
-        // The receiver goes on, so that what is in the gateway finds its way out.
-        receive_from(&b, 50, &lengths[50..60]);
-        let report = draining.join().unwrap();
+        // What is in the gateway was promised a place in b0, which takes it in by itself.
+        let report = gateway.drain(LONG);
         assert_eq!(report.dropped_bytes, 0);
         assert!(report.took < LONG);
+        drop(gateway);
         let _again = world.gateway("gw");
-        receive_from(&b, 60, &lengths[60..]);
+        receive_from(&b, 50, &lengths[50..]);
     });
 }
 
