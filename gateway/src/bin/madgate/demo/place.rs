@@ -69,14 +69,12 @@ impl Place {
             &usual
         };
         let meeting = builder.tempdir_in(short).or_fail(what)?;
-        let temporary = match keep {
-            None => Some(builder.tempdir().or_fail(what)?),
-            Some(_) => None,
-        };
-        let folder = match (&temporary, keep) {
-            (Some(temporary), _) => temporary.path().to_owned(),
-            (None, Some(keep)) => make_kept(keep)?,
-            (None, None) => unreachable!("one of the two is there"),
+        let (folder, temporary) = match keep {
+            Some(keep) => (make_kept(keep)?, None),
+            None => {
+                let temporary = builder.tempdir().or_fail(what)?;
+                (temporary.path().to_owned(), Some(temporary))
+            }
         };
         let place = Self {
             folder,

@@ -116,7 +116,7 @@ fn a_tree_arrives_as_it_is() {
     let tree = from.join("tree");
     fs::create_dir_all(tree.join("inner/empty")).unwrap();
     fs::write(tree.join("inner/nothing"), b"").unwrap();
-    let large: Vec<u8> = (0..3 * CHUNK_BYTES + 17).map(|i| (i % 251) as u8).collect();
+    let large: Vec<u8> = (0..=250).cycle().take(3 * CHUNK_BYTES + 17).collect();
     fs::write(tree.join("large"), &large).unwrap();
     for number in 0..40 {
         fs::write(tree.join(format!("inner/{number}")), number.to_string()).unwrap();
