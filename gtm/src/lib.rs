@@ -31,6 +31,9 @@
 #![forbid(unsafe_code)]
 
 pub mod budget;
+#[doc(hidden)]
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod incoming;
 pub mod outgoing;
 pub mod reassembly;

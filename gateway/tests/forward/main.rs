@@ -1,5 +1,7 @@
 //! Messages through gateways: whole nodes in one process, over loopback and shared memory.
 
+#![allow(clippy::unwrap_used, reason = "where something is missing a test ends")]
+
 mod blocked;
 mod chains;
 mod endings;

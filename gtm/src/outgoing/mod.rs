@@ -309,6 +309,12 @@ impl<D: Clone> Outgoing<D> {
         (self.delivered, self.position, self.granted)
     }
 
+    /// The label of the newest opening; 0 before the first.
+    #[must_use]
+    pub const fn label(&self) -> u32 {
+        self.label
+    }
+
     /// What the last hop that refused the flow said, while it is not carried.
     #[must_use]
     pub const fn last_refusal(&self) -> Option<Refusal> {

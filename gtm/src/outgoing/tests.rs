@@ -114,17 +114,13 @@ impl Source {
             .collect()
     }
 
-    fn label(&mut self) -> u32 {
-        self.outgoing.label
-    }
-
     fn credit(&mut self, delivered: u64, granted: u64) {
-        let credit = Header::credit(FLOW, self.outgoing.label, delivered, granted, THEIRS);
+        let credit = Header::credit(FLOW, self.outgoing.label(), delivered, granted, THEIRS);
         self.outgoing.handle_credit(&credit, self.now);
     }
 
     fn refuse(&mut self, reason: Refusal, incarnation: u64) {
-        let refusal = Header::refusal(FLOW, self.outgoing.label, reason, incarnation);
+        let refusal = Header::refusal(FLOW, self.outgoing.label(), reason, incarnation);
         self.outgoing.handle_refusal(&refusal, self.now);
     }
 
@@ -279,7 +275,7 @@ fn a_lost_link_costs_nothing_but_time() {
     source.push_block(2500);
     source.push_small();
     assert_eq!(source.frames().len(), 5);
-    let before = source.label();
+    let before = source.outgoing.label();
     source.outgoing.handle_link_lost(source.now);
     assert!(source.frames().is_empty());
     source.outgoing.handle_link_up(source.now);
@@ -445,7 +441,7 @@ fn hops_that_forgot_are_opened_again_at_once() {
         source.refuse(reason, 0);
         assert!(source.frames()[0].0.is_bare_opening());
         // What comes for the opening before is stale.
-        let stale = Header::refusal(FLOW, source.label() - 1, Refusal::NoRoute, 0);
+        let stale = Header::refusal(FLOW, source.outgoing.label() - 1, Refusal::NoRoute, 0);
         source.outgoing.handle_refusal(&stale, source.now);
         assert!(!source.outgoing.has_failed());
         source.credit(SMALL, 1 << 20);
@@ -572,7 +568,13 @@ fn credit_that_cannot_be_is_ignored() {
     let before = source.outgoing.positions();
     source.credit(SMALL * 3, 1 << 30);
     source.credit(0, 1 << 30);
-    let stale = Header::credit(FLOW, source.label() + 1, SMALL * 2, 1 << 30, THEIRS);
+    let stale = Header::credit(
+        FLOW,
+        source.outgoing.label() + 1,
+        SMALL * 2,
+        1 << 30,
+        THEIRS,
+    );
     source.outgoing.handle_credit(&stale, source.now);
     assert_eq!(source.outgoing.positions(), before);
     // In the middle of a frame: it is sent again from its start, should it come to that.

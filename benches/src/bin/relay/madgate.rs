@@ -24,8 +24,15 @@ impl Contestant for Madgate {
     }
 
     fn stage(&self, point: Point, timing: Timing) -> io::Result<Stage> {
-        let network = |name, nodes| BenchNetwork { name, protocol: "tcp", nodes };
-        let networks = [network("left", &["a0", "gw"]), network("right", &["gw", "b0"])];
+        let network = |name, nodes| BenchNetwork {
+            name,
+            protocol: "tcp",
+            nodes,
+        };
+        let networks = [
+            network("left", &["a0", "gw"]),
+            network("right", &["gw", "b0"]),
+        ];
         let (files, cluster) = write_cluster(&networks, self.0, "")?;
         stage_madgate(point, timing, files, &cluster, || {
             let relay = Process::again(RELAY, [RELAY.into(), cluster.as_os_str().to_owned()])?;
