@@ -239,7 +239,7 @@ impl<'a> Bench<'a> {
         loop {
             let begun = Instant::now();
             let before = begun - started;
-            if before >= WARM_UP + time {
+            if before >= WARM_UP + time && !histogram.is_empty() {
                 break;
             }
             self.payload(&messages, sequence)?;
