@@ -18,6 +18,7 @@
 mod support;
 
 mod blocking;
+mod dead_peers;
 mod latency;
 mod ring;
 mod shaped;
