@@ -22,6 +22,70 @@ pub(crate) const COPY_BYTES: usize = 256 << 10;
 /// A message that is being packed: pack blocks, then end it.
 ///
 /// One that is dropped instead is given up: its receiver is told, and never sees its end.
+///
+/// Blocks that are packed [*later*](Self::pack_later) or [*cheaper*](Self::pack_cheaper) are
+/// lent until the message ends, so they are declared before it:
+///
+/// ```no_run
+/// # use madgate_vchannel::{Channel, NodeId, PackError, ReceiveMode};
+/// # fn send(channel: &Channel, to: NodeId) -> Result<(), PackError> {
+/// let mut block = vec![1; 1000];
+/// let mut packing = channel.begin_packing(to)?;
+/// packing.pack_cheaper(&block, ReceiveMode::Cheaper)?;
+/// packing.end_packing()?;
+/// block[0] = 2;
+/// # Ok(()) }
+/// ```
+///
+/// What would send other bytes than were packed, or bytes that are gone, does not compile:
+///
+/// ```compile_fail,E0506
+/// # use madgate_vchannel::{Channel, NodeId, PackError, ReceiveMode};
+/// # fn send(channel: &Channel, to: NodeId) -> Result<(), PackError> {
+/// let mut block = [1; 1000];
+/// let mut packing = channel.begin_packing(to)?;
+/// packing.pack_cheaper(&block, ReceiveMode::Cheaper)?;
+/// block[0] = 2; // is lent
+/// packing.end_packing()?;
+/// # Ok(()) }
+/// ```
+///
+/// ```compile_fail,E0597
+/// # use madgate_vchannel::{Channel, NodeId, PackError, ReceiveMode};
+/// # use std::cell::Cell;
+/// # fn send(channel: &Channel, to: NodeId) -> Result<(), PackError> {
+/// let mut packing = channel.begin_packing(to)?;
+/// {
+///     let block = [const { Cell::new(1) }; 1000];
+///     packing.pack_later(&block, ReceiveMode::Cheaper)?;
+/// } // goes before it is sent
+/// packing.end_packing()?;
+/// # Ok(()) }
+/// ```
+///
+/// ```compile_fail,E0505
+/// # use madgate_vchannel::{Channel, NodeId, PackError, ReceiveMode};
+/// # fn send(channel: Channel, to: NodeId) -> Result<(), PackError> {
+/// let packing = channel.begin_packing(to)?;
+/// drop(channel); // the message needs it
+/// packing.end_packing()?;
+/// # Ok(()) }
+/// ```
+///
+/// Memory that is packed *later* may be changed by the thread that packs, and by no other:
+///
+/// ```compile_fail,E0277
+/// # use madgate_vchannel::{Channel, NodeId, PackError, ReceiveMode};
+/// # use std::cell::Cell;
+/// # fn send(channel: &Channel, to: NodeId) -> Result<(), PackError> {
+/// let block = [const { Cell::new(1) }; 1000];
+/// let mut packing = channel.begin_packing(to)?;
+/// packing.pack_later(&block, ReceiveMode::Cheaper)?;
+/// std::thread::scope(|scope| {
+///     scope.spawn(move || packing.end_packing()); // would read cells of another thread
+/// });
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 #[must_use = "a message that is dropped half-packed is given up"]
 pub struct Packing<'a> {

@@ -13,6 +13,55 @@ use crate::session::{Broken, Core, Packed, Straight, Taken, Wanted};
 ///
 /// One that is dropped instead is discarded: the rest of it is read and forgotten as it
 /// comes, and the messages after it are not touched.
+///
+/// Memory for blocks that are unpacked [*cheaper*](Self::unpack_cheaper) is lent until the
+/// message ends, so it is declared before it:
+///
+/// ```no_run
+/// # use madgate_vchannel::{Channel, UnpackError};
+/// # fn receive(channel: &Channel) -> Result<u8, UnpackError> {
+/// let mut block = vec![0; 1000];
+/// let mut unpacking = channel.begin_unpacking()?;
+/// unpacking.unpack_cheaper(&mut block)?;
+/// unpacking.end_unpacking()?;
+/// # Ok(
+/// block[0]
+/// # ) }
+/// ```
+///
+/// What would see it before it is filled, or fill what is gone, does not compile:
+///
+/// ```compile_fail,E0502
+/// # use madgate_vchannel::{Channel, UnpackError};
+/// # fn receive(channel: &Channel) -> Result<(), UnpackError> {
+/// let mut block = [0; 1000];
+/// let mut unpacking = channel.begin_unpacking()?;
+/// unpacking.unpack_cheaper(&mut block)?;
+/// println!("{:?}", &block[..]); // is lent
+/// unpacking.end_unpacking()?;
+/// # Ok(()) }
+/// ```
+///
+/// ```compile_fail,E0597
+/// # use madgate_vchannel::{Channel, UnpackError};
+/// # fn receive(channel: &Channel) -> Result<(), UnpackError> {
+/// let mut unpacking = channel.begin_unpacking()?;
+/// {
+///     let mut block = [0; 1000];
+///     unpacking.unpack_cheaper(&mut block)?;
+/// } // goes before it is filled
+/// unpacking.end_unpacking()?;
+/// # Ok(()) }
+/// ```
+///
+/// ```compile_fail,E0505
+/// # use madgate_vchannel::{Channel, UnpackError};
+/// # fn receive(channel: Channel) -> Result<(), UnpackError> {
+/// let unpacking = channel.begin_unpacking()?;
+/// drop(channel); // the message needs it
+/// unpacking.end_unpacking()?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 #[must_use = "a message that is dropped half-unpacked is discarded"]
 pub struct Unpacking<'a> {
