@@ -4,10 +4,20 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use madgate_vchannel::PackError;
 use madgate_vchannel::ReceiveMode::{Cheaper, Express};
+use madgate_vchannel::{Channel, Delivery, PackError, Session, Unpacking};
 
 use crate::support::{BOTH, Nodes, pattern, receive, send};
+
+#[test]
+fn sessions_and_channels_can_be_used_from_any_thread() {
+    fn is_shared<T: Clone + Send + Sync>() {}
+    fn is_sent<T: Send>() {}
+    is_shared::<Session>();
+    is_shared::<Channel>();
+    is_shared::<Delivery>();
+    is_sent::<Unpacking<'_>>();
+}
 
 #[test]
 fn two_messages_to_one_node_are_not_packed_at_once_by_one_thread() {
@@ -254,5 +264,23 @@ fn waiting_for_a_message_can_be_limited() {
                 .is_none()
         );
         thread.join().expect("sends");
+    }
+}
+
+#[test]
+fn a_sender_of_many_messages_does_not_keep_another_one_out() {
+    for protocol in BOTH {
+        let nodes = Nodes::open(protocol, 3, "");
+        for (from, messages) in [(1, 5), (2, 2)] {
+            let channel = nodes.channel(from);
+            for _ in 0..messages {
+                let packing = channel.begin_packing(nodes.id(0)).expect("begins");
+                packing.end_packing_delivered().expect("is delivered");
+            }
+        }
+        let here = nodes.channel(0);
+        let sources: Vec<_> = (0..7).map(|_| receive(&here).0).collect();
+        let expected = [1, 2, 1, 2, 1, 1, 1].map(|node| nodes.id(node));
+        assert_eq!(sources, expected);
     }
 }
