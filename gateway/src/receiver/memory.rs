@@ -128,7 +128,12 @@ impl Receiver {
         {
             input.held.pop_front();
         }
-        let is_short = input.held.len() >= input.slots.div_ceil(2);
+        let few = input.slots.div_ceil(2);
+        if input.held.len() >= few {
+            // Those behind one that is kept may have gone back.
+            input.held.retain(|slot| slot.strong_count() > 0);
+        }
+        let is_short = input.held.len() >= few;
         if !is_short {
             input.short_since = None;
         } else if input.short_since.is_none() {
