@@ -26,9 +26,10 @@ pub const MAX_PAYLOAD_BYTES: usize = 16 << 20;
 /// What a frame costs in credit besides its payload, so that empty messages cost too.
 pub const CHARGE_PER_FRAME: u64 = 128;
 
-/// The last place in a flow that any frame may name. At 100 GB/s a flow reaches it after
-/// three years; it keeps every sum of a place and a length within 64 bits.
-pub const MAX_POSITION: u64 = 1 << 63;
+/// The last place in a flow where a frame may start; credit may reach twice as far. At
+/// 100 GB/s a flow gets there after more than a year. It keeps every sum of a place and a
+/// length within 64 bits.
+pub const MAX_POSITION: u64 = 1 << 62;
 
 /// The header's layout on the wire.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -382,7 +383,7 @@ impl Header {
             Kind::Data => true,
             Kind::Credit => {
                 let is_possible = self.position <= self.offset
-                    && self.offset <= MAX_POSITION
+                    && self.offset <= 2 * MAX_POSITION
                     && self.credit_incarnation() != 0;
                 if !is_possible {
                     return Err(WireError::Contradiction("credit that nobody can give"));
@@ -395,7 +396,12 @@ impl Header {
                 }
                 self.position == 0 && self.message == 0
             }
-            Kind::Probe | Kind::Close => self.message == 0 && self.block == 0 && self.offset == 0,
+            Kind::Probe | Kind::Close => {
+                if self.position > MAX_POSITION {
+                    return Err(WireError::Contradiction("a place that no flow reaches"));
+                }
+                self.message == 0 && self.block == 0 && self.offset == 0
+            }
             Kind::Lost => {
                 self.position == 0 && self.message == 0 && self.block == 0 && self.offset == 0
             }

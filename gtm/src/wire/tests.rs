@@ -369,9 +369,13 @@ fn control_that_cannot_be_is_refused() {
     let contradictions = [
         Header::credit(FLOW, LABEL, 2, 1, 3),
         Header::credit(FLOW, LABEL, 1, 2, 0),
-        Header::credit(FLOW, LABEL, 1, MAX_POSITION + 1, 3),
+        Header::credit(FLOW, LABEL, 1, 2 * MAX_POSITION + 1, 3),
         Header { offset: 1, ..probe },
         Header { block: 1, ..probe },
+        Header {
+            position: MAX_POSITION + 1,
+            ..probe
+        },
         Header {
             position: 1,
             ..lost

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Every fuzz target: its corpus, then a few seconds of new inputs (FUZZ_SECONDS, 10 by
+# default). What is found lies in fuzz/artifacts/.
+#
+# libFuzzer only needs its instrumentation, which any toolchain has; address checking would
+# need a nightly one and is left out, since the targets hold no unsafe code. Without a C++
+# compiler libFuzzer cannot be built: then the corpora are replayed by plain tests alone.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+cargo test --package madgate-gtm --lib fuzzing
+
+if ! command -v "${CXX:-c++}" >/dev/null; then
+    echo "no C++ compiler: corpora replayed, nothing fuzzed" >&2
+    exit 0
+fi
+
+export RUSTFLAGS="--cfg fuzzing -Cpasses=sancov-module -Ccodegen-units=1 \
+-Cllvm-args=-sanitizer-coverage-level=4 \
+-Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+-Cllvm-args=-sanitizer-coverage-pc-table \
+-Cllvm-args=-sanitizer-coverage-trace-compares"
+# A target triple keeps the instrumentation out of build scripts.
+triple=$(rustc -vV | sed -n 's/^host: //p')
+cargo build --release --manifest-path fuzz/Cargo.toml --target "$triple" --target-dir fuzz/target
+
+for source in fuzz/fuzz_targets/*.rs; do
+    name=$(basename "$source" .rs)
+    mkdir -p "fuzz/artifacts/$name" "fuzz/target/found/$name"
+    printf '\n==> %s\n' "$name"
+    # New inputs go to the first folder; the corpus in the tree stays as it is.
+    "fuzz/target/$triple/release/$name" "fuzz/target/found/$name" "fuzz/corpus/$name" \
+        -artifact_prefix="fuzz/artifacts/$name/" -max_total_time="${FUZZ_SECONDS:-10}" \
+        -timeout=10 -rss_limit_mb=2048 -print_final_stats=0 -verbosity=0
+done
+echo "nothing found"
