@@ -15,6 +15,7 @@ use madgate_gtm::{
     Violation,
 };
 
+use super::crumbs::Crumbs;
 use super::flows::{InFlow, OutFlow, ReadyFlows};
 use super::inbox::Broken;
 use super::links::Link;
@@ -637,11 +638,23 @@ impl Core {
         let inbox = &mut flow.inbox;
         let mut pushed = 0;
         let ended = if payload.len() <= madgate_gtm::wire::SMALL_PAYLOAD_BYTES {
-            flow.reassembly
+            let stays_whole = header.flags.has(Flags::DESCRIBED) && Crumbs::are_many(payload);
+            let mut first = None;
+            let ended = flow
+                .reassembly
                 .handle_small(header, payload, |record, bytes| {
-                    inbox.push_copy(record, bytes, false, 0);
-                    pushed += 1;
-                })?
+                    if stays_whole {
+                        first.get_or_insert(record);
+                    } else {
+                        inbox.push_copy(record, bytes, false, 0);
+                        pushed += 1;
+                    }
+                })?;
+            if let Some(first) = first {
+                inbox.push_crumbs(Crumbs::new(&first, payload));
+                pushed = 1;
+            }
+            ended
         } else {
             let described = header.flags.has(Flags::DESCRIBED);
             let descriptor = if described {

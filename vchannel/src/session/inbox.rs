@@ -6,6 +6,8 @@ use bytes::{Bytes, BytesMut};
 use madgate_gtm::Record;
 use madgate_gtm::wire::ReceiveMode;
 
+use super::crumbs::Crumbs;
+
 /// Parts up to this size are copied into the inbox's own memory, one after the other; a
 /// larger one keeps the buffer that it arrived in.
 const COPY_BYTES: usize = 4 << 10;
@@ -33,6 +35,12 @@ enum Part {
         outside: Option<Bytes>,
         ends_message: bool,
         /// What reading it gives back of the flow's credit.
+        charge: u64,
+    },
+    /// Many small blocks of one frame; never at the front.
+    Crumbs {
+        blocks: Crumbs,
+        ends_message: bool,
         charge: u64,
     },
     /// The end of a message that came on its own.
@@ -127,24 +135,43 @@ impl Inbox {
     /// cost `charge`; or, with nothing pushed for the frame, the message just ends.
     pub(crate) fn end_frame(&mut self, pushed: usize, message_ended: bool, charge: u64) {
         match self.parts.back_mut() {
-            Some(Part::Block {
-                ends_message,
-                charge: of_part,
-                ..
-            }) if pushed > 0 => {
+            Some(
+                Part::Block {
+                    ends_message,
+                    charge: of_part,
+                    ..
+                }
+                | Part::Crumbs {
+                    ends_message,
+                    charge: of_part,
+                    ..
+                },
+            ) if pushed > 0 => {
                 *ends_message = message_ended;
                 *of_part += charge;
             }
             _ => self.parts.push_back(Part::End { charge }),
         }
+        self.unfold_front();
+    }
+
+    /// Appends the blocks of a frame that is kept as it came.
+    pub(crate) fn push_crumbs(&mut self, blocks: Crumbs) {
+        self.parts.push_back(Part::Crumbs {
+            blocks,
+            ends_message: false,
+            charge: 0,
+        });
     }
 
     /// The message that has begun will not go on. If none of it has been read (and it is
     /// not `claimed` to be), it vanishes.
     pub(crate) fn break_message(&mut self, message: u32, claimed: bool, why: Broken) {
-        let first = self.parts.iter().position(
-            |part| matches!(part, Part::Block { record, .. } if record.message == message),
-        );
+        let first = self.parts.iter().position(|part| match part {
+            Part::Block { record, .. } => record.message == message,
+            Part::Crumbs { blocks, .. } => blocks.message == message,
+            Part::End { .. } | Part::Broken(_) => false,
+        });
         let vanishes = match first {
             Some(index) => index > 0 || !claimed || self.ended,
             None => false,
@@ -163,7 +190,7 @@ impl Inbox {
             }
             self.memory.truncate(kept);
             for part in self.parts.drain(index..) {
-                if let Part::Block { charge, .. } = part {
+                if let Part::Block { charge, .. } | Part::Crumbs { charge, .. } = part {
                     self.consumed += charge;
                 }
             }
@@ -198,6 +225,7 @@ impl Inbox {
                 length: record.descriptor.length(),
                 receive: record.descriptor.receive,
             }),
+            Part::Crumbs { .. } => return None,
             Part::End { .. } => Ok(Packed::End),
             Part::Broken(why) => Err(*why),
         })
@@ -223,7 +251,7 @@ impl Inbox {
             else {
                 return match self.parts.front() {
                     None if read > 0 => Taken::Some(read),
-                    None => Taken::Nothing,
+                    None | Some(Part::Crumbs { .. }) => Taken::Nothing,
                     Some(Part::Broken(why)) => Taken::Broken(*why),
                     Some(Part::End { .. } | Part::Block { .. }) => Taken::Mismatch(Packed::End),
                 };
@@ -304,7 +332,7 @@ impl Inbox {
     pub(crate) fn discard_message(&mut self) -> bool {
         while !self.ended {
             match self.parts.front() {
-                None => return false,
+                None | Some(Part::Crumbs { .. }) => return false,
                 Some(Part::Block {
                     record, outside, ..
                 }) => {
@@ -334,6 +362,7 @@ impl Inbox {
             self.consumed += charge;
             self.parts.pop_front();
             self.ended = true;
+            self.unfold_front();
         }
         self.ended
     }
@@ -343,6 +372,7 @@ impl Inbox {
         if let Some(Part::Broken(_)) = self.parts.front() {
             self.parts.pop_front();
             self.ended = true;
+            self.unfold_front();
         }
     }
 
@@ -368,6 +398,33 @@ impl Inbox {
             self.ended = ends_message;
         }
         self.progress = 0;
+        self.unfold_front();
+    }
+
+    /// If the next part is many small blocks, the first of them becomes a part of its own.
+    fn unfold_front(&mut self) {
+        let Some(Part::Crumbs {
+            blocks,
+            ends_message,
+            charge,
+        }) = self.parts.front_mut()
+        else {
+            return;
+        };
+        let Some((record, bytes)) = blocks.next() else {
+            return;
+        };
+        let is_last = blocks.is_empty();
+        let block = Part::Block {
+            record,
+            outside: Some(bytes),
+            ends_message: *ends_message && is_last,
+            charge: if is_last { *charge } else { 0 },
+        };
+        if is_last {
+            self.parts.pop_front();
+        }
+        self.parts.push_front(block);
     }
 }
 

@@ -12,6 +12,7 @@
 
 mod background;
 mod core;
+mod crumbs;
 mod driver;
 mod flows;
 mod flush;
