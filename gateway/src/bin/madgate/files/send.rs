@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use crossbeam_channel::bounded;
+use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use thiserror::Error;
 
 use super::read::{AHEAD, Begins, EntryKind, LatestFailure, Outgoing, read};
@@ -157,13 +157,28 @@ impl<P: Peer, F: FnMut(u64)> Sender<'_, P, F> {
                 .spawn_scoped(scope, move || read(sources, &out, failure))
                 .map_err(SendError::Thread)?;
             // The receiver moves in, so that the reader ends when this returns early.
-            for outgoing in outgoing {
-                self.outgoing(outgoing)?;
-            }
-            Ok(())
+            self.pass_on(outgoing)
         })?;
         self.request(&Request::End)?;
         self.wait_until(|sender| sender.closed)
+    }
+
+    /// Passes on what is read, until that is all.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "the reader ends when its receiver is dropped"
+    )]
+    fn pass_on(&mut self, outgoing: Receiver<Outgoing>) -> Result<(), SendError<P::Error>> {
+        loop {
+            match outgoing.recv_timeout(ASK_AFTER) {
+                Ok(outgoing) => self.outgoing(outgoing)?,
+                // What is copied is slow to read; the receiver hears that this is still here.
+                Err(RecvTimeoutError::Timeout) => {
+                    self.peer.send(&Request::Ask).map_err(SendError::Peer)?;
+                }
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            }
+        }
     }
 
     fn outgoing(&mut self, outgoing: Outgoing) -> Result<(), SendError<P::Error>> {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver as Queue, RecvTimeoutError, TryRecvError};
+use madgate_vchannel::cluster::format_duration;
 use madgate_vchannel::{Channel, NodeId, TrySendError};
 
 use super::copies::{Place, Unread};
@@ -16,9 +17,10 @@ use crate::files::receive::Reception;
 use crate::files::root::Root;
 use crate::files::wire::{MAX_REPLIES, Reply, Request};
 
-/// How long a sender may say nothing before its copy is given up. A sender that waits asks
-/// every few seconds, so this one is stopped or gone.
-pub(crate) const IDLE_LIMIT: Duration = Duration::from_secs(180);
+/// How long a sender may say nothing before its copy is given up, beyond the time that links
+/// may be lost for. A sender that has nothing to send asks every few seconds, so this one is
+/// stopped or gone.
+const IDLE_MARGIN: Duration = Duration::from_secs(10);
 
 /// How soon replies are tried again that could not leave.
 const RETRY: Duration = Duration::from_millis(5);
@@ -123,21 +125,24 @@ impl<'a> Receiver<'a> {
     }
 
     fn wait(&mut self) -> Result<Unread<'a>, Early> {
-        let deadline = Instant::now() + IDLE_LIMIT;
+        let link_timeout = self.channel.session().cluster().link_timeout();
+        let limit = link_timeout + IDLE_MARGIN;
+        let deadline = Instant::now() + limit;
         loop {
             self.flush()?;
+            let left = deadline.saturating_duration_since(Instant::now());
             let patience = if self.replies.is_empty() {
-                IDLE_LIMIT
+                left
             } else {
-                RETRY
+                left.min(RETRY)
             };
             match self.messages.recv_timeout(patience) {
                 Ok(unread) => return Ok(unread),
                 Err(RecvTimeoutError::Disconnected) => return Err(ending()),
                 Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
                 Err(RecvTimeoutError::Timeout) => {
-                    let seconds = IDLE_LIMIT.as_secs();
-                    return Err(Early::Refused(format!("nothing was heard for {seconds} s")));
+                    let limit = format_duration(limit);
+                    return Err(Early::Refused(format!("nothing was heard for {limit}")));
                 }
             }
         }
