@@ -1,7 +1,7 @@
 //! The `madgate` command: one file per subcommand, and what they share.
 //!
 //! - about the cluster file: [`keygen`], [`check`], [`routes`];
-//! - services and their clients: [`gateway`], [`serve`], [`cp`], [`bench`], and all of them
+//! - services and their clients: [`gateway`], [`serve`], [`cp`], [`bench`](mod@bench), and all of them
 //!   together: [`demo`];
 //! - what a node answers: [`service`]; how files are copied: [`files`].
 
