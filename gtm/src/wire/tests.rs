@@ -211,6 +211,19 @@ fn every_frame_is_the_bytes_that_it_always_was() {
 }
 
 #[test]
+fn the_documentation_shows_the_same_bytes() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/wire-format.md");
+    let shown: String = std::fs::read_to_string(path)
+        .unwrap()
+        .split_whitespace()
+        .collect();
+    for (name, frame, _) in golden() {
+        let hex: String = frame.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert!(shown.contains(&hex), "{name}: {hex}");
+    }
+}
+
+#[test]
 fn golden_frames_are_read_as_what_they_are() {
     for (name, frame, _) in golden() {
         let header = Header::parse(frame.first_chunk().unwrap()).unwrap();
