@@ -147,7 +147,11 @@ fn exchange(protocol: Protocol, messages: &[Message]) -> Vec<String> {
 #[test]
 fn any_sequence_of_blocks_arrives_as_packed() {
     for protocol in BOTH {
-        let mut runner = TestRunner::new(ProptestConfig::with_cases(CASES));
+        let mut runner = TestRunner::new(ProptestConfig {
+            cases: CASES,
+            source_file: Some(file!()),
+            ..ProptestConfig::default()
+        });
         let result = runner.run(&messages(), |messages| {
             let wrong = exchange(protocol, &messages);
             prop_assert!(wrong.is_empty(), "over {protocol:?}: {wrong:?}");
