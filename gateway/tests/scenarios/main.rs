@@ -13,13 +13,17 @@
 //! Scenarios take turns, so that none measures another. None asserts how long anything
 //! takes: what is compared was measured side by side, in rounds that alternate.
 
+#![allow(clippy::unwrap_used, reason = "where something is missing a test ends")]
+
 // What other test programs use of the hosts, and these tests do not, is not dead.
 #[path = "../support/mod.rs"]
 mod support;
 
 mod blocking;
 mod dead_peers;
+mod hostile;
 mod latency;
+mod memory;
 mod ring;
 mod shaped;
 mod stage;

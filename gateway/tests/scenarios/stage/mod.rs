@@ -1,6 +1,8 @@
 //! What scenarios are made of.
 
 pub(crate) mod cluster;
+mod giants;
+pub(crate) mod member;
 pub(crate) mod node;
 mod process;
 mod rounds;

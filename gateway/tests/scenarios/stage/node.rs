@@ -10,6 +10,10 @@
 //! | `counts` | | `counts NANOSECONDS [CHANNEL/SOURCE=MESSAGES/BYTES]…` |
 //! | `echo CHANNEL`, `ping CHANNEL TO COUNT` | messages of eight bytes, there and back | `ping MEDIAN`, of half of the way in ns |
 //! | `half CHANNEL TO BYTES`, `drop` | begins a message, and gives it up | itself |
+//! | `crumbs CHANNEL TO COUNT` | packs one message of so many empty blocks | `crumbs` |
+//! | `block CHANNEL TO BYTES` | packs one message of one block, of which little is not zero | `block` |
+//! | `swallow CHANNEL` | unpacks one such message and checks it | `swallow BLOCKS BYTES` |
+//! | `open CHANNEL` | has the channel open, for nobody to unpack | itself |
 //! | `counters NAME` | | what the gateway has counted of one thing |
 //! | `close` | leaves the session | `close [ERROR]` |
 
@@ -28,6 +32,7 @@ use madgate_gateway::Gateway;
 use madgate_vchannel::{Cluster, Session};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
+use super::giants::{pack_block, pack_crumbs, swallow};
 use super::traffic::{Collector, Half, Stream, echo, ping};
 
 /// The test that is no test, but a node when it is told so.
@@ -182,6 +187,31 @@ impl Node {
             ["drop"] => {
                 self.half = None;
                 say("drop");
+            }
+            [order @ ("crumbs" | "block"), channel, to, size] => {
+                let to = self.session.cluster().node(to).unwrap();
+                let channel = self.session.channel(channel).unwrap();
+                let size = size.parse().unwrap();
+                let order = order.to_owned();
+                thread::spawn(move || {
+                    let packed = match order.as_str() {
+                        "crumbs" => pack_crumbs(&channel, to, size),
+                        _ => pack_block(&channel, to, size),
+                    };
+                    let error = packed.err().map(|error| error.to_string());
+                    say(&format!("{order} {}", error.unwrap_or_default()));
+                });
+            }
+            ["swallow", channel] => {
+                let channel = self.session.channel(channel).unwrap();
+                thread::spawn(move || {
+                    let (blocks, bytes) = swallow(&channel).unwrap();
+                    say(&format!("swallow {blocks} {bytes}"));
+                });
+            }
+            ["open", channel] => {
+                self.session.channel(channel).unwrap();
+                say(&words.join(" "));
             }
             ["counters", name] => {
                 let counters = self.gateway.as_ref().unwrap().counters();
