@@ -11,7 +11,8 @@ use madgate_gtm::{Header, Reassembly, Time};
 use madgate_tm::{LaneClass, LaneError, LaneReceiver, ReceivedSlot, Shape};
 
 use super::Inner;
-use super::core::{Core, Destination, FrameFault, Wanted};
+use super::arrival::{Destination, FrameFault, Wanted};
+use super::core::Core;
 
 /// Bytes of a bulk frame that are read before its payload: header and descriptor.
 const HEAD_BYTES: usize = HEADER_BYTES + DESCRIPTOR_BYTES;

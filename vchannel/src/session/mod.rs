@@ -5,11 +5,13 @@
 //!   Unpacking <── Core (inboxes) <──drive── Input <── lanes         progress thread
 //! ```
 //!
-//! - [`core`]: everything that is known, behind one lock, without system calls;
+//! - [`core`] and [`arrival`]: everything that is known, behind one lock, without system
+//!   calls;
 //! - [`flush`]: from flows to lanes; [`driver`] and [`input`]: from lanes to flows;
 //! - [`wait`]: how a caller waits (it drives); [`background`]: the thread that drives while
 //!   no caller does.
 
+mod arrival;
 mod background;
 mod core;
 mod crumbs;
@@ -33,7 +35,8 @@ use crossbeam_channel::Receiver;
 use madgate_gtm::Time;
 use madgate_tm::{Poller, Waker};
 
-pub(crate) use self::core::{Core, Gathers, Wanted};
+pub(crate) use self::arrival::Wanted;
+pub(crate) use self::core::{Core, Gathers};
 use self::driver::Driver;
 pub(crate) use self::flows::Memory;
 pub(crate) use self::flush::lane_for;

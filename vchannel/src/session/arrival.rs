@@ -1,0 +1,557 @@
+//! Frames that arrive: what each of them changes, before anybody is told.
+
+use bytes::Bytes;
+use madgate_gtm::wire::{Flags, Kind, Opening, Refusal, checksum};
+use madgate_gtm::{
+    FlowKey, Header, Incoming, OpenVerdict, Placement, Reassembly, Record, Time, Violation,
+};
+
+use super::core::{Core, SWEEP};
+use super::crumbs::Crumbs;
+use super::flows::InFlow;
+use super::inbox::Broken;
+
+/// Where a payload that is still arriving belongs.
+#[derive(Debug)]
+pub(crate) enum Destination {
+    /// In memory of its own: it is kept, or dropped, when it is there.
+    Buffer,
+    /// Straight in the block that is being unpacked, from this byte on.
+    Straight {
+        /// What the flow's reassembly will be.
+        after: Reassembly,
+        /// The part of the block.
+        record: Record,
+        ends_message: bool,
+    },
+}
+
+/// A block that a thread is unpacking right now, while it drives.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted {
+    pub(crate) flow: u32,
+    /// Bytes of the block that are there.
+    pub(crate) filled: u64,
+    pub(crate) length: u64,
+    pub(crate) receive: madgate_gtm::wire::ReceiveMode,
+}
+
+/// Why a frame of a member cannot be used; its link is closed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FrameFault {
+    #[error(transparent)]
+    Violation(#[from] Violation),
+    #[error(transparent)]
+    Wire(#[from] madgate_gtm::wire::WireError),
+    #[error("a frame for rank {destination} arrived at rank {node}")]
+    NotForUs { destination: u32, node: u32 },
+    #[error("a frame of rank {0} arrived on a link that its route does not use")]
+    WrongLink(u32),
+    #[error("a frame of channel {0}, which does not exist")]
+    NoSuchChannel(u16),
+}
+
+impl Core {
+    /// A control frame arrived on `link`.
+    pub(crate) fn handle_control(
+        &mut self,
+        link: u32,
+        header: &Header,
+        now: Time,
+    ) -> Result<(), FrameFault> {
+        if !header.is_intact_control() {
+            return Ok(());
+        }
+        match header.kind {
+            Kind::Credit | Kind::Refusal => self.handle_answer(link, header, now),
+            Kind::Ping => {
+                if let Some(link) = &mut self.links[link as usize] {
+                    link.push_control(&Header::echo(Kind::Pong, header.position));
+                }
+                self.mark_dirty(link);
+            }
+            Kind::Pong => {
+                if let Some(link) = &self.links[link as usize] {
+                    self.heard.push((link.request.peer, link.peer_incarnation));
+                }
+            }
+            Kind::Data => {}
+            Kind::Probe => {
+                self.check_destination(header)?;
+                let known = match self.find_in_flow(header.flow) {
+                    Some(index) if self.in_flows[index as usize].link == Some(link) => {
+                        self.in_flows[index as usize].flow.handle_probe(header, now)
+                            && self.offer_credit(index)
+                    }
+                    _ => false,
+                };
+                if !known {
+                    self.refuse(link, header, Refusal::Unknown);
+                }
+            }
+            Kind::Close | Kind::Lost => {
+                let Some(index) = self.find_in_flow(header.flow) else {
+                    return Ok(());
+                };
+                let budget = &mut self.budget;
+                let flow = &mut self.in_flows[index as usize];
+                if flow.link != Some(link) || flow.flow.label() != header.label {
+                    return Ok(());
+                }
+                if header.kind == Kind::Close {
+                    flow.flow.close(budget);
+                } else {
+                    flow.held.clear();
+                    flow.flow.suspend(budget, now);
+                    self.sweep_at.get_or_insert(now + SWEEP);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn handle_answer(&mut self, link: u32, header: &Header, now: Time) {
+        if header.flow.source != self.node.rank() {
+            return;
+        }
+        let key = (header.flow.destination, header.flow.channel);
+        let Some(&index) = self.out_by_key.get(&key) else {
+            return;
+        };
+        let flow = &mut self.out_flows[index as usize];
+        if flow.link != link {
+            return;
+        }
+        if header.kind == Kind::Credit {
+            flow.flow.handle_credit(header, now);
+        } else {
+            flow.flow.handle_refusal(header, now);
+            tracing::debug!(flow = ?header.flow, reason = ?header.reason(), "flow refused");
+            self.note_failure(index, now);
+        }
+        self.wake_flow(index);
+    }
+
+    /// Says, once the header of a data frame is there, where its payload belongs. The
+    /// decision holds until [`accept_straight`](Self::accept_straight) or
+    /// [`handle_data`](Self::handle_data) is called for it.
+    pub(crate) fn destination(
+        &mut self,
+        link: u32,
+        header: &Header,
+        descriptor: Option<[u8; 8]>,
+        wanted: Option<&Wanted>,
+    ) -> Destination {
+        let mut straight = || {
+            let wanted = wanted?;
+            let index = self.find_in_flow(header.flow)?;
+            let flow = &self.in_flows[index as usize];
+            let matches = index == wanted.flow
+                && flow.link == Some(link)
+                && flow.is_claimed
+                && flow.inbox.is_empty()
+                && !flow.inbox.message_ended()
+                && flow.flow.placement(header) == Ok(Placement::InOrder);
+            if !matches {
+                return None;
+            }
+            let mut after = flow.reassembly;
+            let (record, ends_message) = after.handle_fragment(header, descriptor).ok()?;
+            let fits = record.offset == wanted.filled
+                && record.descriptor.length() == wanted.length
+                && record.descriptor.receive == wanted.receive;
+            fits.then_some(Destination::Straight {
+                after,
+                record,
+                ends_message,
+            })
+        };
+        straight().unwrap_or(Destination::Buffer)
+    }
+
+    /// A payload went straight into the block that is being unpacked. Its checksum was
+    /// right if `intact`. Returns whether it counts.
+    pub(crate) fn accept_straight(
+        &mut self,
+        link: u32,
+        header: &Header,
+        after: Reassembly,
+        ends_message: bool,
+        intact: bool,
+        now: Time,
+    ) -> Result<bool, FrameFault> {
+        let Some(index) = self.find_in_flow(header.flow) else {
+            return Ok(false);
+        };
+        let flow = &mut self.in_flows[index as usize];
+        if flow.flow.placement(header) != Ok(Placement::InOrder) {
+            return Ok(false);
+        }
+        if !intact {
+            self.handle_corrupt(link, index, header);
+            return Ok(false);
+        }
+        flow.flow.accept(header, now);
+        flow.reassembly = after;
+        flow.inbox.note_straight(ends_message, header.charge());
+        self.accept_held(link, index, now)?;
+        self.after_accept(index, now);
+        Ok(true)
+    }
+
+    /// A data frame arrived whole on `link`; `payload` is its payload, and `shared` the same
+    /// bytes in memory that can be kept.
+    pub(crate) fn handle_data(
+        &mut self,
+        link: u32,
+        header: &Header,
+        payload: &[u8],
+        shared: Option<&Bytes>,
+        now: Time,
+    ) -> Result<(), FrameFault> {
+        let mut payload = payload;
+        let mut shared = shared.cloned();
+        let index = if header.flags.has(Flags::OPEN) {
+            if !checksum::is_intact(header, payload) {
+                // The source repeats an opening that is not answered.
+                return Ok(());
+            }
+            let opening = Opening::parse(payload)?;
+            let Some(index) = self.handle_opening(link, header, &opening, now)? else {
+                return Ok(());
+            };
+            let skip = madgate_gtm::wire::OPENING_BYTES;
+            payload = &payload[skip..];
+            shared = shared.map(|bytes| bytes.slice(skip..));
+            if header.is_bare_opening() {
+                return Ok(());
+            }
+            index
+        } else {
+            match self.find_in_flow(header.flow) {
+                Some(index) if self.in_flows[index as usize].link == Some(link) => index,
+                _ => {
+                    self.check_destination(header)?;
+                    self.refuse(link, header, Refusal::Unknown);
+                    return Ok(());
+                }
+            }
+        };
+        let flow = &mut self.in_flows[index as usize];
+        match flow.flow.placement(header)? {
+            Placement::InOrder => {}
+            Placement::Ahead => {
+                let kept = shared.unwrap_or_else(|| Bytes::copy_from_slice(payload));
+                flow.held.insert(header.position, (*header, kept));
+                return Ok(());
+            }
+            Placement::Duplicate => {
+                flow.flow.acknowledge_again();
+                self.offer_credit(index);
+                return Ok(());
+            }
+            Placement::Stale => return Ok(()),
+            Placement::Unknown => {
+                self.refuse(link, header, Refusal::Unknown);
+                return Ok(());
+            }
+        }
+        // An opening's checksum, which covers the opening too, was looked at above.
+        if !header.flags.has(Flags::OPEN) && !checksum::is_intact(header, payload) {
+            self.handle_corrupt(link, index, header);
+            return Ok(());
+        }
+        self.accept_in_order(index, header, payload, shared.as_ref(), now)?;
+        self.accept_held(link, index, now)?;
+        self.after_accept(index, now);
+        Ok(())
+    }
+
+    /// Takes in the frames that were held and are in order now.
+    pub(super) fn accept_held(
+        &mut self,
+        link: u32,
+        index: u32,
+        now: Time,
+    ) -> Result<(), Violation> {
+        while let Some((header, payload)) = self.in_flows[index as usize].take_held() {
+            if !checksum::is_intact(&header, &payload) {
+                self.handle_corrupt(link, index, &header);
+                return Ok(());
+            }
+            self.accept_in_order(index, &header, &payload, Some(&payload), now)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn accept_in_order(
+        &mut self,
+        index: u32,
+        header: &Header,
+        payload: &[u8],
+        shared: Option<&Bytes>,
+        now: Time,
+    ) -> Result<(), Violation> {
+        let flow = &mut self.in_flows[index as usize];
+        let charge = header.charge();
+        if header.flags.has(Flags::ABORT) {
+            flow.flow.accept(header, now);
+            let held = std::mem::take(&mut flow.held);
+            flow.break_message(Broken::Aborted);
+            flow.held = held;
+            flow.flow.consume(charge, &mut self.budget);
+            return Ok(());
+        }
+        let inbox = &mut flow.inbox;
+        let mut pushed = 0;
+        let ended = if payload.len() <= madgate_gtm::wire::SMALL_PAYLOAD_BYTES {
+            let stays_whole = header.flags.has(Flags::DESCRIBED) && Crumbs::are_many(payload);
+            let mut first = None;
+            let ended = flow
+                .reassembly
+                .handle_small(header, payload, |record, bytes| {
+                    if stays_whole {
+                        first.get_or_insert(record);
+                    } else {
+                        inbox.push_copy(record, bytes, false, 0);
+                        pushed += 1;
+                    }
+                })?;
+            if let Some(first) = first {
+                inbox.push_crumbs(Crumbs::new(&first, payload));
+                pushed = 1;
+            }
+            ended
+        } else {
+            let described = header.flags.has(Flags::DESCRIBED);
+            let descriptor = if described {
+                payload.first_chunk().copied()
+            } else {
+                None
+            };
+            let (record, ended) = flow.reassembly.handle_fragment(header, descriptor)?;
+            let skip = if described {
+                madgate_gtm::wire::DESCRIPTOR_BYTES
+            } else {
+                0
+            };
+            match shared {
+                Some(bytes) => inbox.push_shared(record, bytes.slice(skip..), false, 0),
+                None => inbox.push_copy(record, &payload[skip..], false, 0),
+            }
+            pushed = 1;
+            ended
+        };
+        if pushed > 0 || ended {
+            inbox.end_frame(pushed, ended, charge);
+        }
+        flow.flow.accept(header, now);
+        Ok(())
+    }
+
+    pub(super) fn after_accept(&mut self, index: u32, now: Time) {
+        let flow = &mut self.in_flows[index as usize];
+        if flow.is_discarding {
+            self.drain_discarded(index);
+        }
+        self.give_back(index);
+        let flow = &mut self.in_flows[index as usize];
+        if !flow.is_ready && flow.has_message() {
+            flow.is_ready = true;
+            self.channels[usize::from(flow.channel)]
+                .flows
+                .push_back(index);
+        }
+        let flow = &mut self.in_flows[index as usize];
+        if !flow.is_timed
+            && let Some(at) = flow.flow.next_deadline()
+        {
+            flow.is_timed = true;
+            self.timed.push_back((at.max(now), index));
+        }
+        self.offer_due_credit(index);
+    }
+
+    /// The message that was dropped half-unpacked: reads and forgets what came of it.
+    pub(crate) fn drain_discarded(&mut self, index: u32) {
+        let flow = &mut self.in_flows[index as usize];
+        if flow.inbox.discard_message() {
+            flow.is_discarding = false;
+            self.unclaim(index);
+        }
+        self.give_back(index);
+    }
+
+    /// The message of a flow has been unpacked (or drained): the next one can be.
+    pub(crate) fn unclaim(&mut self, index: u32) {
+        let flow = &mut self.in_flows[index as usize];
+        flow.is_claimed = false;
+        flow.inbox.begin_message();
+        if !flow.is_ready && flow.has_message() {
+            flow.is_ready = true;
+            self.channels[usize::from(flow.channel)]
+                .flows
+                .push_back(index);
+        }
+    }
+
+    /// Gives credit back for what was read.
+    pub(crate) fn give_back(&mut self, index: u32) {
+        let flow = &mut self.in_flows[index as usize];
+        let consumed = flow.inbox.take_consumed();
+        if consumed > 0 {
+            flow.flow.consume(consumed, &mut self.budget);
+            self.offer_due_credit(index);
+        }
+    }
+
+    /// As [`offer_credit`](Self::offer_credit), if some is due.
+    pub(super) fn offer_due_credit(&mut self, index: u32) {
+        let flow = &self.in_flows[index as usize];
+        if !flow.has_credit && flow.flow.is_credit_due(&self.budget) {
+            self.offer_credit(index);
+        }
+    }
+
+    /// The flow may have credit to give: its link looks when it is flushed.
+    pub(crate) fn offer_credit(&mut self, index: u32) -> bool {
+        let flow = &mut self.in_flows[index as usize];
+        let Some(link) = flow.link else { return false };
+        if !flow.has_credit {
+            flow.has_credit = true;
+            if let Some(link) = &mut self.links[link as usize] {
+                link.credits.push_back(index);
+            }
+        }
+        self.mark_dirty(link);
+        true
+    }
+
+    pub(super) fn handle_opening(
+        &mut self,
+        link: u32,
+        header: &Header,
+        opening: &Opening,
+        now: Time,
+    ) -> Result<Option<u32>, FrameFault> {
+        self.check_destination(header)?;
+        self.check_source(link, header)?;
+        let key = header.flow;
+        let index = match self.in_by_key.get(&key) {
+            Some(&index) => index,
+            None => {
+                let window = self.settings.window_bytes;
+                let flow = Incoming::new(key, self.incarnation, window, now);
+                let index = u32::try_from(self.in_flows.len()).unwrap_or(u32::MAX);
+                self.in_flows
+                    .push(InFlow::new(flow, key.source, key.channel));
+                self.in_by_key.insert(key, index);
+                index
+            }
+        };
+        let flow = &mut self.in_flows[index as usize];
+        match flow
+            .flow
+            .handle_opening(header, opening, &mut self.budget, now)
+        {
+            OpenVerdict::Admitted {
+                abandon_message,
+                source_restarted,
+            } => {
+                flow.held.clear();
+                if abandon_message {
+                    let why = if source_restarted {
+                        Broken::SourceRestarted
+                    } else {
+                        Broken::Aborted
+                    };
+                    flow.break_message(why);
+                }
+                if flow.link != Some(link) {
+                    flow.link = Some(link);
+                    flow.has_credit = false;
+                }
+            }
+            OpenVerdict::Repeated => {}
+            OpenVerdict::Stale => return Ok(None),
+            OpenVerdict::Refused(reason) => {
+                let incarnation = self.incarnation;
+                if let Some(link) = &mut self.links[link as usize] {
+                    link.push_control(&Header::refusal(key, header.label, reason, incarnation));
+                }
+                self.mark_dirty(link);
+                return Ok(None);
+            }
+        }
+        self.give_back(index);
+        self.offer_credit(index);
+        Ok(Some(index))
+    }
+
+    pub(super) fn check_destination(&self, header: &Header) -> Result<(), FrameFault> {
+        let destination = header.flow.destination;
+        if destination != self.node.rank() {
+            return Err(FrameFault::NotForUs {
+                destination,
+                node: self.node.rank(),
+            });
+        }
+        if usize::from(header.flow.channel) >= self.channels.len() {
+            return Err(FrameFault::NoSuchChannel(header.flow.channel));
+        }
+        Ok(())
+    }
+
+    /// A source is only heard on the link that its route uses.
+    pub(super) fn check_source(&self, link: u32, header: &Header) -> Result<(), FrameFault> {
+        let wrong = FrameFault::WrongLink(header.flow.source);
+        let Some(link) = &self.links[link as usize] else {
+            return Err(wrong);
+        };
+        let Some(source) = self.cluster.node_with_rank(header.flow.source) else {
+            return Err(wrong);
+        };
+        let routes = self
+            .routes
+            .get(usize::from(header.flow.channel))
+            .and_then(Option::as_ref);
+        let previous = routes.and_then(|routes| routes.previous_hop(self.node, source, self.node));
+        let right = previous.is_some_and(|hop| {
+            hop.node == link.request.peer
+                && hop.network == link.request.network
+                && link.is_regular() == (hop.node == source)
+        });
+        if right { Ok(()) } else { Err(wrong) }
+    }
+
+    pub(super) fn handle_corrupt(&mut self, link: u32, index: u32, header: &Header) {
+        tracing::warn!(flow = ?header.flow, position = header.position, "a frame arrived corrupt");
+        let flow = &mut self.in_flows[index as usize];
+        flow.held.clear();
+        flow.flow.close(&mut self.budget);
+        self.refuse(link, header, Refusal::Corrupt);
+    }
+
+    pub(super) fn refuse(&mut self, link: u32, header: &Header, reason: Refusal) {
+        if let Some(link) = &mut self.links[link as usize] {
+            link.push_control(&Header::refusal(
+                header.flow,
+                header.label,
+                reason,
+                self.incarnation,
+            ));
+        }
+        self.mark_dirty(link);
+    }
+
+    pub(super) fn find_in_flow(&mut self, key: FlowKey) -> Option<u32> {
+        if let Some((last, index)) = self.in_last
+            && last == key
+        {
+            return Some(index);
+        }
+        let index = *self.in_by_key.get(&key)?;
+        self.in_last = Some((key, index));
+        Some(index)
+    }
+}
