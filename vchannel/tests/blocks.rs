@@ -10,7 +10,7 @@ use bytes::Bytes;
 use madgate_vchannel::{Channel, NodeId, PackError, ReceiveMode, UnpackError};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use proptest::test_runner::TestRunner;
+use proptest::test_runner::{FileFailurePersistence, TestRunner};
 use support::{BOTH, Nodes, Protocol, pattern};
 
 /// Each opens two sessions.
@@ -150,6 +150,7 @@ fn any_sequence_of_blocks_arrives_as_packed() {
         let mut runner = TestRunner::new(ProptestConfig {
             cases: CASES,
             source_file: Some(file!()),
+            failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),
             ..ProptestConfig::default()
         });
         let result = runner.run(&messages(), |messages| {
