@@ -17,7 +17,8 @@ use madgate_vchannel::cluster::{GatewaySettings, Handover};
 use madgate_vchannel::conductor::{Conductor, LinkRequest, Party};
 use madgate_vchannel::{Cluster, NetworkId, NodeId};
 
-use crate::counters::{Counters, NetworkTally, Tally, read};
+use crate::complaints::Complaints;
+use crate::counters::{Counters, NetworkTally, Tally, add, read};
 use crate::fault::Fault;
 use crate::frame::Frame;
 use crate::link::Link;
@@ -39,6 +40,8 @@ pub(crate) struct Engine {
     pub(crate) conductor: Arc<Conductor>,
     pub(crate) networks: Vec<Hub>,
     pub(crate) tally: Tally,
+    /// About what members do.
+    complaints: Complaints,
     shared: Mutex<Shared>,
     started: Instant,
     stopping: AtomicBool,
@@ -200,6 +203,7 @@ impl Engine {
             conductor,
             networks,
             tally: Tally::default(),
+            complaints: Complaints::default(),
             shared: Mutex::new(shared),
             started: Instant::now(),
             stopping: AtomicBool::new(false),
@@ -335,8 +339,10 @@ impl Engine {
         }
         let peer = self.cluster.node_name(link.request.peer);
         if fault.is_misbehaviour() {
-            crate::counters::add(&self.tally.misbehaved, 1);
-            tracing::warn!(peer, kind = ?link.request.kind, "link closed: {fault}");
+            add(&self.tally.misbehaved, 1);
+            if let Some(withheld) = self.complaints.may_warn(self.now()) {
+                tracing::warn!(peer, kind = ?link.request.kind, withheld, "link closed: {fault}");
+            }
         } else {
             tracing::debug!(peer, kind = ?link.request.kind, "link closed: {fault}");
         }
@@ -367,6 +373,34 @@ impl Engine {
         }
         if dial_again && !self.is_draining() && !self.is_stopping() {
             self.conductor.dial(Party::Engine, link.request);
+        }
+    }
+
+    /// Counts frames of `from` that were dropped because they are corrupt.
+    pub(crate) fn note_corrupt(&self, from: &Link, frames: u32) {
+        if frames == 0 {
+            return;
+        }
+        add(&self.tally.corrupt, u64::from(frames));
+        if let Some(withheld) = self.complaints.may_warn(self.now()) {
+            let peer = self.cluster.node_name(from.request.peer);
+            tracing::warn!(peer, frames, withheld, "frames arrived corrupt");
+        }
+    }
+
+    /// Says that a flow is refused because the nodes disagree about the cluster.
+    pub(crate) fn note_disagreement(&self, source: u32, fragment_bytes: u32) {
+        if let Some(withheld) = self.complaints.may_warn(self.now()) {
+            tracing::warn!(
+                source = self
+                    .cluster
+                    .node_with_rank(source)
+                    .map(|node| self.cluster.node_name(node)),
+                fragment_bytes,
+                withheld,
+                "a flow is refused: its fragments are larger than its way carries; have all \
+                 nodes the same cluster file?"
+            );
         }
     }
 

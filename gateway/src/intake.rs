@@ -9,11 +9,11 @@ use madgate_gtm::{Header, Kind, Time};
 use madgate_tm::LaneClass;
 use madgate_vchannel::conductor::{LinkRequest, Party};
 
-use crate::counters::add;
 use crate::engine::{Engine, Shared, Touched};
 use crate::fault::Fault;
 use crate::frame::Frame;
 use crate::link::Link;
+use crate::router::Unroutable;
 use crate::scan::Item;
 
 impl Engine {
@@ -42,6 +42,10 @@ impl Engine {
                 } => {
                     drop(shared);
                     let route = self.router.route(from, &header, &opening)?;
+                    if matches!(route, Err(Unroutable::TooLarge)) {
+                        self.note_disagreement(header.flow.source, opening.fragment_bytes);
+                    }
+                    let route = route.map_err(|_| Refusal::NoRoute);
                     shared = self.lock();
                     let frame = Frame::shared(whole.slice(at));
                     let to_dial = self.open(
@@ -178,17 +182,5 @@ impl Shared {
         if let Some(link) = self.links.get(&link) {
             touched.add(link);
         }
-    }
-}
-
-/// Counts frames that were dropped because they are corrupt.
-pub(crate) fn note_corrupt(engine: &Engine, from: &Link, frames: u32) {
-    if frames > 0 {
-        add(&engine.tally.corrupt, u64::from(frames));
-        tracing::warn!(
-            peer = engine.cluster.node_name(from.request.peer),
-            frames,
-            "frames arrived corrupt"
-        );
     }
 }

@@ -29,6 +29,7 @@
 #![forbid(unsafe_code)]
 
 mod batch;
+mod complaints;
 mod counters;
 mod drain;
 mod engine;

@@ -3,13 +3,22 @@
 use std::sync::Arc;
 
 use madgate_gtm::Header;
-use madgate_gtm::wire::{Opening, Refusal};
+use madgate_gtm::wire::Opening;
 use madgate_vchannel::conductor::{LinkKind, LinkRequest};
 use madgate_vchannel::topology::Routes;
 use madgate_vchannel::{Cluster, NodeId};
 
 use crate::fault::Fault;
 use crate::link::Link;
+
+/// Why a flow is not carried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unroutable {
+    /// No route leads there over this gateway.
+    Nowhere,
+    /// Its fragments are larger than its way carries.
+    TooLarge,
+}
 
 /// The routes that cross this gateway, channel by channel.
 #[derive(Debug)]
@@ -48,7 +57,7 @@ impl Router {
         self.largest_fragment
     }
 
-    /// Which link the flow of an opening leaves by, or why it is refused.
+    /// Which link the flow of an opening leaves by, or why it leaves by none.
     ///
     /// # Errors
     /// When the flow cannot come over `from`: the member at its other end invented it.
@@ -57,20 +66,20 @@ impl Router {
         from: &Link,
         header: &Header,
         opening: &Opening,
-    ) -> Result<Result<LinkRequest, Refusal>, Fault> {
+    ) -> Result<Result<LinkRequest, Unroutable>, Fault> {
         let flow = header.flow;
         let wrong = Fault::WrongSource(flow.source);
         let Some(source) = self.cluster.node_with_rank(flow.source) else {
             return Err(wrong);
         };
         let Some(destination) = self.cluster.node_with_rank(flow.destination) else {
-            return Ok(Err(Refusal::NoRoute));
+            return Ok(Err(Unroutable::Nowhere));
         };
         let Some(Some(routes)) = self.routes.get(usize::from(flow.channel)) else {
-            return Ok(Err(Refusal::NoRoute));
+            return Ok(Err(Unroutable::Nowhere));
         };
         let Some(next) = routes.next_hop(self.node, source, destination) else {
-            return Ok(Err(Refusal::NoRoute));
+            return Ok(Err(Unroutable::Nowhere));
         };
         let comes_this_way = routes
             .previous_hop(self.node, source, destination)
@@ -82,14 +91,7 @@ impl Router {
         }
         let carried = self.cluster.network(next.network).largest_fragment_bytes();
         if opening.fragment_bytes > carried.min(self.largest_fragment) {
-            tracing::warn!(
-                source = self.cluster.node_name(source),
-                fragment_bytes = opening.fragment_bytes,
-                carried,
-                "a flow is refused: its fragments are larger than the next network carries; \
-                 do all nodes have the same cluster file?"
-            );
-            return Ok(Err(Refusal::NoRoute));
+            return Ok(Err(Unroutable::TooLarge));
         }
         let kind = if next.node == destination {
             LinkKind::Deliver

@@ -15,7 +15,6 @@ use super::Receiver;
 use super::input::Input;
 use crate::fault::Fault;
 use crate::frame::Frame;
-use crate::intake::note_corrupt;
 use crate::scan::{Item, run_of, scan};
 
 /// Slots that are taken from one lane before the others have their turn.
@@ -120,7 +119,7 @@ impl Receiver {
                 return Err(other.err().unwrap_or(Fault::SplitFrame));
             }
         };
-        note_corrupt(&self.engine, &input.link, scanned.corrupt);
+        self.engine.note_corrupt(&input.link, scanned.corrupt);
         let mut frames = 0;
         let mut bytes = 0;
         for item in &self.items {

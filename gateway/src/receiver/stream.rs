@@ -9,7 +9,6 @@ use super::Receiver;
 use super::input::Input;
 use crate::counters::add;
 use crate::fault::Fault;
-use crate::intake::note_corrupt;
 use crate::scan::{bytes_of_credit, scan};
 
 /// Calls that receive from one lane before the others have their turn.
@@ -58,7 +57,7 @@ impl Receiver {
     fn parse(&mut self, input: &mut Input, batch: &mut BytesMut) -> Result<(), Fault> {
         self.items.clear();
         let scanned = scan(batch, input.rules, &mut self.items)?;
-        note_corrupt(&self.engine, &input.link, scanned.corrupt);
+        self.engine.note_corrupt(&input.link, scanned.corrupt);
         let coming = if input.rules.lane == Lane::Bulk {
             input.note_coming(batch, scanned.last)
         } else {
