@@ -18,7 +18,7 @@ fn a_gateway_that_comes_back_loses_nothing() {
     let large = world.file("large", LARGE);
     let mut watch = Watch::new(&world.served());
     let copy = world.start_cp("a0", &[&large], "");
-    watch.wait_for_bytes(&world.served());
+    watch.wait_for_bytes(&world.served(), &copy);
     gateway.kill();
     let _gateway = world.gateway();
     copy.end().succeeded();
@@ -28,16 +28,16 @@ fn a_gateway_that_comes_back_loses_nothing() {
 
 #[test]
 fn a_gateway_that_stays_away_fails_the_copy() {
-    let world = World::new("1s");
+    let world = World::new("5s");
     let (gateway, serve) = (world.gateway(), world.serve());
     let large = world.file("large", LARGE);
     let mut watch = Watch::new(&world.served());
     let copy = world.start_cp("a0", &[&large], "");
-    watch.wait_for_bytes(&world.served());
+    watch.wait_for_bytes(&world.served(), &copy);
     gateway.kill();
     copy.end().failed_with(&[
         "large: was not sent completely",
-        "b0 was not reached for 1s",
+        "b0 was not reached for 5s",
     ]);
     // The receiver gives up too, and keeps no half file.
     watch.wait_until(|| world.received().is_empty());
@@ -46,12 +46,12 @@ fn a_gateway_that_stays_away_fails_the_copy() {
 
 #[test]
 fn a_receiver_that_dies_leaves_no_file_under_its_name() {
-    let world = World::new("3s");
+    let world = World::new("5s");
     let (_gateway, serve) = (world.gateway(), world.serve());
     let large = world.file("large", LARGE);
     let mut watch = Watch::new(&world.served());
     let copy = world.start_cp("a0", &[&large], "");
-    watch.wait_for_bytes(&world.served());
+    watch.wait_for_bytes(&world.served(), &copy);
     serve.kill();
     copy.end()
         .failed_with(&["large: was not sent completely", "b0"]);
@@ -70,7 +70,7 @@ fn a_receiver_that_is_restarted_ends_the_copy() {
     let large = world.file("large", LARGE);
     let mut watch = Watch::new(&world.served());
     let copy = world.start_cp("a0", &[&large], "");
-    watch.wait_for_bytes(&world.served());
+    watch.wait_for_bytes(&world.served(), &copy);
     serve.kill();
     let _serve = world.serve();
     copy.end()
@@ -85,7 +85,7 @@ fn a_sender_that_dies_makes_way_for_the_next() {
     let large = world.file("large", LARGE);
     let mut watch = Watch::new(&world.served());
     let copy = world.start_cp("a0", &[&large], "");
-    watch.wait_for_bytes(&world.served());
+    watch.wait_for_bytes(&world.served(), &copy);
     copy.kill();
     assert!(!world.served().join("large").exists());
     let small = world.file("small", 1000);
