@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# The scenario benches run, and what arrives in them is what was sent. One short round: it
-# shows that they work, not how fast anything is.
+# The scenario benches run, and what arrives in them is what was sent; a short soak finds
+# nothing. One short round: it shows that they work, not how fast anything is.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 cargo run --release -p madgate-benches --bin relay -- --quick
 cargo run --release -p madgate-benches --bin regular -- --quick
+cargo run --release -p madgate-benches --bin soak -- --seconds 20

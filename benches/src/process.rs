@@ -156,6 +156,38 @@ impl Process {
     }
 }
 
+impl Process {
+    /// Resident memory of the process in bytes: now, and at most so far.
+    ///
+    /// # Errors
+    ///
+    /// If the process has gone.
+    pub fn memory(&self) -> io::Result<(u64, u64)> {
+        let text = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        match (kibibytes(&text, "VmRSS:"), kibibytes(&text, "VmHWM:")) {
+            (Some(now), Some(peak)) => Ok((now * 1024, peak * 1024)),
+            _ => {
+                let what = format!("cannot read how much memory {} has", self.name);
+                Err(io::Error::other(what))
+            }
+        }
+    }
+
+    /// Waits until the process ends by itself.
+    ///
+    /// # Errors
+    ///
+    /// If it fails.
+    pub fn finish(mut self) -> io::Result<()> {
+        drop(self.stdin.take());
+        let status = self.child.wait()?;
+        if status.success() {
+            return Ok(());
+        }
+        Err(io::Error::other(format!("{}: {status}", self.name)))
+    }
+}
+
 impl Drop for Process {
     fn drop(&mut self) {
         // It may have ended by itself; then there is nothing to kill, and to wait is instant.
@@ -212,6 +244,12 @@ fn ticks_per_second() -> u64 {
     rustix::param::clock_ticks_per_second()
 }
 
+/// A line such as `VmRSS:     1234 kB` in `/proc/PID/status`.
+fn kibibytes(status: &str, field: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(field))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
 /// User and system time in `/proc/PID/stat`: fields 14 and 15. The second field is the name
 /// in parentheses, which may hold anything, so counting starts behind the last of them.
 fn cpu_ticks(stat: &str) -> Option<u64> {
@@ -231,6 +269,14 @@ mod tests {
         let stat = "7 (a) b 1 (c) S 1 7 7 0 -1 4194560 100 0 0 0 12 30 0 0 20 0 3 0 99 1 1";
         assert_eq!(cpu_ticks(stat), Some(42));
         assert_eq!(cpu_ticks("7 (a) S 1"), None);
+    }
+
+    #[test]
+    fn memory_is_read_by_name() {
+        let status = "Name:\tsoak\nVmHWM:\t   2048 kB\nVmRSS:\t    512 kB\n";
+        assert_eq!(kibibytes(status, "VmRSS:"), Some(512));
+        assert_eq!(kibibytes(status, "VmHWM:"), Some(2048));
+        assert_eq!(kibibytes(status, "VmSwap:"), None);
     }
 
     #[test]

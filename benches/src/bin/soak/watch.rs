@@ -1,0 +1,165 @@
+//! What a soak sees from outside: that messages arrive, and that memory stays as it is.
+
+use std::io;
+use std::time::Duration;
+
+/// In the first one of so many parts of the time, memory may still grow to its size.
+const WARM_UP: usize = 3;
+
+/// What it may grow by afterwards: allocators keep some of what they had, and now and then
+/// more large messages than before wait at the same moment.
+const SLACK_BYTES: u64 = 16 << 20;
+
+/// The same, as one of so many parts of what there was.
+const SLACK_PART: u64 = 10;
+
+/// Messages and bytes that have arrived.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    messages: u64,
+    bytes: u64,
+}
+
+impl Counts {
+    /// Adds what one node says: two numbers.
+    pub(crate) fn add(&mut self, said: &str) -> io::Result<()> {
+        let mut numbers = said.split_whitespace().map(str::parse::<u64>);
+        match (numbers.next(), numbers.next()) {
+            (Some(Ok(messages)), Some(Ok(bytes))) => {
+                self.messages += messages;
+                self.bytes += bytes;
+                Ok(())
+            }
+            _ => Err(io::Error::other(format!("{said:?} are no counts"))),
+        }
+    }
+}
+
+/// Everything that was seen.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    names: &'static [&'static str],
+    /// Per look, per process.
+    memory: Vec<Vec<u64>>,
+    peaks: Vec<u64>,
+    last: Counts,
+}
+
+impl Watch {
+    pub(crate) fn new(names: &'static [&'static str]) -> Self {
+        Self {
+            names,
+            memory: Vec::new(),
+            peaks: vec![0; names.len()],
+            last: Counts::default(),
+        }
+    }
+
+    /// Notes and prints what there is now.
+    pub(crate) fn look(
+        &mut self,
+        after: Duration,
+        counts: Counts,
+        visits: u64,
+        memory: impl IntoIterator<Item = io::Result<(u64, u64)>>,
+    ) -> io::Result<()> {
+        let memory: Vec<_> = memory.into_iter().collect::<io::Result<_>>()?;
+        let told: Vec<_> = self
+            .names
+            .iter()
+            .zip(&memory)
+            .map(|(name, (now, _))| format!("{name} {} MiB", now >> 20))
+            .collect();
+        println!(
+            "{:6} s  {:10} messages  {:8} MiB  {visits:5} visits  {}",
+            after.as_secs(),
+            counts.messages,
+            counts.bytes >> 20,
+            told.join("  ")
+        );
+        if counts.messages == self.last.messages {
+            return Err(io::Error::other("nothing arrives any more"));
+        }
+        self.last = counts;
+        for (peak, (_, now)) in self.peaks.iter_mut().zip(&memory) {
+            *peak = (*peak).max(*now);
+        }
+        self.memory
+            .push(memory.iter().map(|(now, _)| *now).collect());
+        Ok(())
+    }
+
+    /// Whether memory was as large in the first half (behind the warm-up) as in the second.
+    pub(crate) fn judge(&self) -> io::Result<()> {
+        let mut grown = Vec::new();
+        for (process, name) in self.names.iter().enumerate() {
+            let sizes: Vec<u64> = self.memory.iter().map(|look| look[process]).collect();
+            let steady = &sizes[sizes.len() / WARM_UP..];
+            let (early, late) = steady.split_at(steady.len() / 2);
+            let (early, late) = (median(early), median(late));
+            println!(
+                "{name}: {} MiB, later {} MiB, {} MiB at most",
+                early >> 20,
+                late >> 20,
+                self.peaks[process] >> 20
+            );
+            if late > early + SLACK_BYTES.max(early / SLACK_PART) {
+                grown.push(*name);
+            }
+        }
+        if grown.is_empty() {
+            return Ok(());
+        }
+        let grown = grown.join(", ");
+        Err(io::Error::other(format!("the memory of {grown} grows")))
+    }
+}
+
+fn median(sizes: &[u64]) -> u64 {
+    let mut sorted = sizes.to_vec();
+    sorted.sort_unstable();
+    sorted.get(sorted.len() / 2).copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn watched(sizes: impl Iterator<Item = u64>) -> Watch {
+        let mut watch = Watch::new(&["gw"]);
+        for (look, size) in (1..).zip(sizes) {
+            let counts = Counts {
+                messages: look,
+                bytes: 0,
+            };
+            let memory = [Ok((size, size))];
+            watch.look(Duration::ZERO, counts, 0, memory).unwrap();
+        }
+        watch
+    }
+
+    #[test]
+    fn memory_that_grows_is_found() {
+        let mib = 1 << 20;
+        assert!(watched((0..60).map(|_| 20 * mib)).judge().is_ok());
+        assert!(
+            watched((0..60).map(|look| look.min(15) * mib))
+                .judge()
+                .is_ok()
+        );
+        let error = watched((0..60).map(|look| (20 + look) * mib)).judge();
+        assert_eq!(error.unwrap_err().to_string(), "the memory of gw grows");
+    }
+
+    #[test]
+    fn standing_still_is_found() {
+        let mut watch = Watch::new(&[]);
+        let mut counts = Counts::default();
+        counts.add("5 100").unwrap();
+        counts.add("6 11").unwrap();
+        assert_eq!((counts.messages, counts.bytes), (11, 111));
+        assert!(counts.add("5").is_err());
+        watch.look(Duration::ZERO, counts, 0, []).unwrap();
+        assert!(watch.look(Duration::ZERO, counts, 0, []).is_err());
+    }
+}
