@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::stage::{Plan, Process, alone, median};
+use crate::stage::{Plan, Process, alone, median, ratios_decide};
 use crate::support::have;
 use crate::support::netns::{Host, Rate, available, link};
 
@@ -95,7 +95,8 @@ fn small_beside_big(what: &str, sender: &str, beyond: &str) {
         "{what}: {:.0} µs longer, {allowed:.0} allowed",
         median(&waits)
     );
-    assert!(median(&waits) <= allowed, "{what}: {waits:.0?}");
+    let is_reached = median(&waits) <= allowed;
+    assert!(is_reached || !ratios_decide(), "{what}: {waits:.0?}");
 }
 
 #[test]

@@ -165,6 +165,34 @@ impl<D: Clone> Outgoing<D> {
         }
     }
 
+    /// The number of the first message that is not delivered entirely. Small frames are
+    /// forgotten run by run; this looks into the run that is delivered in part.
+    pub(super) fn first_undelivered_message(&self) -> u32 {
+        let mut first = self.delivered_messages;
+        let Some(Sent {
+            positions,
+            what: SentFrames::Frames(bytes),
+            ..
+        }) = self.sent.front()
+        else {
+            return first;
+        };
+        let mut position = positions.start;
+        let mut rest = bytes.as_ref();
+        while !rest.is_empty() {
+            let length = encoded::payload_bytes(rest);
+            position += length as u64 + CHARGE_PER_FRAME;
+            if position > self.delivered {
+                break;
+            }
+            if encoded::has_any(rest, Flags::END.with(Flags::ABORT)) {
+                first = encoded::message(rest).wrapping_add(1);
+            }
+            rest.advance(HEADER_BYTES + length);
+        }
+        first
+    }
+
     /// Forgets what is delivered up to `delivered`, and everything sent behind it becomes
     /// pending again, to be cut anew.
     pub(super) fn rewind(&mut self, delivered: u64) {

@@ -106,7 +106,7 @@ impl Plan {
 
     /// The cluster as every node reads it.
     pub(crate) fn cluster(&self) -> Arc<Cluster> {
-        match Cluster::read(&self.path()) {
+        match Cluster::read(self.path()) {
             Ok(cluster) => Arc::new(cluster),
             Err(error) => panic!("{error}"),
         }

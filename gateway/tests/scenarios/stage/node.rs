@@ -65,7 +65,7 @@ fn a_node_of_another_test() {
             .with_writer(io::stderr)
             .init();
     }
-    let cluster = Arc::new(Cluster::read(&PathBuf::from(cluster)).unwrap());
+    let cluster = Arc::new(Cluster::read(PathBuf::from(cluster)).unwrap());
     let mut node = Node::start(cluster, &name);
     // Ends the line in which the test harness says which test this is.
     println!();

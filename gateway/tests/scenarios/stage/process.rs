@@ -111,11 +111,6 @@ impl Process {
         }
     }
 
-    /// The same, if it is there.
-    pub(crate) fn heard(&self, start: &str) -> Option<String> {
-        self.said.take(start, Instant::now()).ok()
-    }
-
     /// Waits until a stream (or all, when `order` is just `sent`) stands still: for some
     /// looks, nothing more was sent.
     pub(crate) fn await_standstill(&mut self, order: &str) {

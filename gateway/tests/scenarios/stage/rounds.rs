@@ -100,7 +100,7 @@ pub(crate) fn await_messages(node: &mut Process, from: &str, messages: u64) {
 
 /// Whether ratios of what was measured decide (`MADGATE_RATIOS=1`): they mean something on a
 /// machine that has nothing else to do. Else they are printed, and what arrives decides.
-fn ratios_decide() -> bool {
+pub(crate) fn ratios_decide() -> bool {
     std::env::var_os("MADGATE_RATIOS").is_some()
 }
 
@@ -130,7 +130,9 @@ pub(crate) fn alternate(what: &str, least: f64, mut round: impl FnMut() -> (f64,
     let is_reached = median(&ratios) >= least;
     assert!(is_reached || !ratios_decide(), "{what}: {ratios:.3?}");
     if !is_reached {
-        println!("{what}: below what is to be reached; alone on the machine, MADGATE_RATIOS=1 makes this an error");
+        println!(
+            "{what}: below what is to be reached; alone on the machine, MADGATE_RATIOS=1 makes this an error"
+        );
     }
 }
 
