@@ -328,8 +328,7 @@ impl<D: Clone> Outgoing<D> {
         let State::Failed(failure) = self.state else {
             return None;
         };
-        let first = self.first_undelivered_message();
-        let undelivered = first..self.next_message;
+        let undelivered = self.delivered_messages..self.next_message;
         self.pending.clear();
         self.tail.clear();
         self.sent.clear();

@@ -139,7 +139,8 @@ impl<D: Clone> Outgoing<D> {
         }));
     }
 
-    /// Forgets what is delivered up to `delivered`.
+    /// Forgets what is delivered up to `delivered`, frame by frame where a run is delivered in
+    /// part, so that the messages in it count at once.
     pub(super) fn release(&mut self, delivered: u64) {
         self.delivered = self.delivered.max(delivered);
         while let Some(first) = self.sent.front_mut() {
@@ -163,34 +164,6 @@ impl<D: Clone> Outgoing<D> {
                 self.delivered_messages = ended;
             }
         }
-    }
-
-    /// The number of the first message that is not delivered entirely. Small frames are
-    /// forgotten run by run; this looks into the run that is delivered in part.
-    pub(super) fn first_undelivered_message(&self) -> u32 {
-        let mut first = self.delivered_messages;
-        let Some(Sent {
-            positions,
-            what: SentFrames::Frames(bytes),
-            ..
-        }) = self.sent.front()
-        else {
-            return first;
-        };
-        let mut position = positions.start;
-        let mut rest = bytes.as_ref();
-        while !rest.is_empty() {
-            let length = encoded::payload_bytes(rest);
-            position += length as u64 + CHARGE_PER_FRAME;
-            if position > self.delivered {
-                break;
-            }
-            if encoded::has_any(rest, Flags::END.with(Flags::ABORT)) {
-                first = encoded::message(rest).wrapping_add(1);
-            }
-            rest.advance(HEADER_BYTES + length);
-        }
-        first
     }
 
     /// Forgets what is delivered up to `delivered`, and everything sent behind it becomes
