@@ -6,12 +6,14 @@
 
 mod flows;
 mod gateway;
+mod replay;
 #[cfg(test)]
 mod tests;
 mod wire;
 
 pub use flows::{incoming, outgoing, reassembly};
 pub use gateway::transit;
+pub use replay::replay;
 pub use wire::{descriptor, header, opening};
 
 use crate::wire::{HEADER_BYTES, Header};

@@ -64,6 +64,11 @@ impl<'a> Piece<'a> {
         }
     }
 
+    /// Where it starts; valid for reads of its length while the piece lives.
+    pub(crate) fn as_ptr(&self) -> *const u8 {
+        self.vector.iov_base.cast_const().cast()
+    }
+
     /// Bytes that it refers to.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -10,7 +10,7 @@ use crate::cluster::{ChannelId, NodeId};
 use crate::delivery::Delivery;
 use crate::error::{PackError, TrySendError, UnpackError};
 use crate::packing::Packing;
-use crate::session::{Core, Session};
+use crate::session::{Core, Early, Session};
 use crate::unpacking::Unpacking;
 
 /// A closed world of communication: messages from one node to another over one channel
@@ -124,14 +124,11 @@ impl Channel {
     /// # Errors
     /// None that this version knows; a message that breaks off says so when it is unpacked.
     pub fn begin_unpacking(&self) -> Result<Unpacking<'_>, UnpackError> {
-        let flow = self
+        let claimed = self
             .session
             .inner()
             .wait(None, None, |core| self.claim_any(core));
-        Ok(Unpacking::new(
-            self,
-            flow.unwrap_or_else(|| unreachable!("waits without a limit")),
-        ))
+        Ok(self.unpack(claimed.unwrap_or_else(|| unreachable!("waits without a limit"))))
     }
 
     /// Waits for the next message from anyone, for `within` at most.
@@ -143,11 +140,11 @@ impl Channel {
         within: Duration,
     ) -> Result<Option<Unpacking<'_>>, UnpackError> {
         let deadline = Instant::now().checked_add(within);
-        let flow = self
+        let claimed = self
             .session
             .inner()
             .wait(deadline, None, |core| self.claim_any(core));
-        Ok(flow.map(|flow| Unpacking::new(self, flow)))
+        Ok(claimed.map(|claimed| self.unpack(claimed)))
     }
 
     /// Waits for the next message from one node.
@@ -158,14 +155,11 @@ impl Channel {
         if self.session.cluster().node_with_rank(from.rank()).is_none() {
             return Err(UnpackError::UnknownNode { rank: from.rank() });
         }
-        let flow = self
+        let claimed = self
             .session
             .inner()
             .wait(None, None, |core| self.claim_from(core, from));
-        Ok(Unpacking::new(
-            self,
-            flow.unwrap_or_else(|| unreachable!("waits without a limit")),
-        ))
+        Ok(self.unpack(claimed.unwrap_or_else(|| unreachable!("waits without a limit"))))
     }
 
     /// The next message from anyone, if there is one now. Looks at the network once.
@@ -229,27 +223,56 @@ impl Channel {
     }
 
     /// Takes the next flow that has a message.
-    fn claim_any(&self, core: &mut Core) -> Option<u32> {
+    fn claim_any(&self, core: &mut Core) -> Option<Claimed> {
         while let Some(index) = core.channels[self.id.index()].flows.pop_front() {
             let flow = &mut core.in_flows[index as usize];
             flow.is_ready = false;
             if flow.has_message() {
-                flow.is_claimed = true;
-                flow.inbox.begin_message();
-                return Some(index);
+                return Some(Claimed::new(core, index));
             }
         }
         None
     }
 
-    fn claim_from(&self, core: &mut Core, from: NodeId) -> Option<u32> {
-        let found = core.in_flows.iter_mut().enumerate().find(|(_, flow)| {
+    fn claim_from(&self, core: &mut Core, from: NodeId) -> Option<Claimed> {
+        let found = core.in_flows.iter().position(|flow| {
             flow.source == from.rank() && flow.channel == self.id.0 && flow.has_message()
         });
-        let (index, flow) = found?;
+        // It stays in the list of flows that are ready, where it will be passed over.
+        Some(Claimed::new(core, u32::try_from(found?).ok()?))
+    }
+
+    fn unpack(&self, claimed: Claimed) -> Unpacking<'_> {
+        if claimed.is_dirty {
+            self.session.inner().flush_dirty();
+        }
+        Unpacking::new(self, claimed.flow, claimed.early)
+    }
+}
+
+/// A message that a thread is about to unpack.
+struct Claimed {
+    flow: u32,
+    /// The message, if it was taken out of the flow; else the flow is claimed for it.
+    early: Option<Early>,
+    /// Whether credit is to be sent.
+    is_dirty: bool,
+}
+
+impl Claimed {
+    fn new(core: &mut Core, index: u32) -> Self {
+        let flow = &mut core.in_flows[index as usize];
         flow.is_claimed = true;
         flow.inbox.begin_message();
-        // It stays in the list of flows that are ready, where it will be passed over.
-        u32::try_from(index).ok()
+        let early = flow.inbox.take_early();
+        if early.is_some() {
+            core.give_back(index);
+            core.unclaim(index);
+        }
+        Self {
+            flow: index,
+            early,
+            is_dirty: core.has_chores(),
+        }
     }
 }

@@ -5,6 +5,7 @@
 //! nothing of the flow refers to the memory.
 
 use std::cell::Cell;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use madgate_bmm::{Borrowed, Buffer, OutboxError};
@@ -14,7 +15,7 @@ use madgate_gtm::{Outgoing, Transmit};
 use madgate_tm::Piece;
 
 use crate::channel::Channel;
-use crate::session::{Inner, LaneOutput, Memory, lane_for};
+use crate::session::{Inner, LaneOutput, LinkOutput, Memory, lane_for};
 
 /// Bytes of small frames that are taken from the flow at once.
 const FRAMES_BYTES: usize = 256 << 10;
@@ -123,7 +124,7 @@ pub(crate) fn send(channel: &Channel, flow: u32, message: u32, lent: &[Lent<'_>]
     let _borrowing = Borrowing { inner, flow };
     let mut held_back = None;
     loop {
-        let (link, transmit, seen) = {
+        let (link, output, transmit, seen) = {
             let mut core = inner.lock();
             let now = inner.now();
             let slot = &mut core.out_flows[flow as usize];
@@ -144,7 +145,7 @@ pub(crate) fn send(channel: &Channel, flow: u32, message: u32, lent: &[Lent<'_>]
             if let Some(control) = slot.flow.poll_control() {
                 core.push_control(link, &control);
             }
-            (link, transmit, seen)
+            (link, core.output(link), transmit, seen)
         };
         inner.flush_dirty();
         match transmit {
@@ -156,7 +157,9 @@ pub(crate) fn send(channel: &Channel, flow: u32, message: u32, lent: &[Lent<'_>]
                 });
             }
             Some(transmit) => {
-                held_back = send_one(inner, link, transmit, lent);
+                // A link that is lost takes nothing: the flow sends again when it is back.
+                held_back =
+                    output.and_then(|output| send_one(inner, link, &output, transmit, lent));
                 inner.flush_if_missed(link);
                 if held_back.is_some() {
                     inner.wait(None, None, |core| {
@@ -180,11 +183,10 @@ pub(crate) fn send(channel: &Channel, flow: u32, message: u32, lent: &[Lent<'_>]
 fn send_one(
     inner: &Inner,
     link: u32,
+    output: &Arc<LinkOutput>,
     transmit: Transmit<Memory>,
     lent: &[Lent<'_>],
 ) -> Option<Transmit<Memory>> {
-    // A link that is lost takes nothing: the flow sends again when it is back.
-    let output = inner.output(link)?;
     let mut lanes = output.lock();
     let length = match &transmit {
         Transmit::Frames(_) => 0,
@@ -210,7 +212,7 @@ fn send_one(
         Err(error) => {
             tracing::debug!(%error, "a link takes nothing more");
             drop(lanes);
-            inner.lock().broken.push(link);
+            inner.lock().note_broken(link, output);
             None
         }
     }

@@ -7,6 +7,9 @@ pub mod cluster;
 pub mod conductor;
 mod delivery;
 pub mod error;
+#[doc(hidden)]
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod handshake;
 mod lending;
 mod packing;

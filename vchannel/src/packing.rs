@@ -432,11 +432,13 @@ impl<'a> Packing<'a> {
         } else {
             Gathers::No
         };
-        drop(core);
         match gathers {
-            Gathers::Start => inner.start_gathering(),
+            Gathers::Start => {
+                drop(core);
+                inner.start_gathering();
+            }
             Gathers::Yes => {}
-            Gathers::No => inner.flush(link),
+            Gathers::No => inner.flush_from(core, link),
         }
         Ok(())
     }

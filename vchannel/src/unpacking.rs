@@ -6,7 +6,7 @@ use madgate_gtm::wire::ReceiveMode;
 use crate::channel::Channel;
 use crate::cluster::NodeId;
 use crate::error::UnpackError;
-use crate::session::{Broken, Core, Packed, Straight, Taken, Wanted};
+use crate::session::{Broken, Core, Early, Packed, Straight, Taken, Wanted};
 
 /// A message that is being unpacked: take its blocks in the order, with the sizes and
 /// receive modes, with which they were packed, then end it.
@@ -68,6 +68,8 @@ pub struct Unpacking<'a> {
     channel: &'a Channel,
     flow: u32,
     next_block: u32,
+    /// The whole message, where it was small and all there: the flow is claimed no longer.
+    early: Option<Early>,
     /// Blocks that are filled when the message ends.
     kept: Vec<&'a mut [u8]>,
     state: State,
@@ -81,11 +83,12 @@ enum State {
 }
 
 impl<'a> Unpacking<'a> {
-    pub(crate) const fn new(channel: &'a Channel, flow: u32) -> Self {
+    pub(crate) const fn new(channel: &'a Channel, flow: u32, early: Option<Early>) -> Self {
         Self {
             channel,
             flow,
             next_block: 0,
+            early,
             kept: Vec::new(),
             state: State::Unpacking,
         }
@@ -138,7 +141,9 @@ impl<'a> Unpacking<'a> {
     ) -> Result<BytesMut, UnpackError> {
         self.fill_kept()?;
         self.wait_for_block()?;
-        let whole = {
+        let whole = if self.early.is_some() {
+            None
+        } else {
             let mut core = self.channel.session().inner().lock();
             let whole = core.in_flows[self.flow as usize]
                 .inbox
@@ -180,12 +185,24 @@ impl<'a> Unpacking<'a> {
     /// when the message broke off.
     pub fn end_unpacking(mut self) -> Result<(), UnpackError> {
         self.fill_kept()?;
-        let packed = self.wait_for_block()?;
-        if packed != Packed::End {
-            return Err(self.mismatch(packed, Packed::End));
+        if let Some(early) = &self.early {
+            let packed = early.peek();
+            if packed != Packed::End {
+                return Err(self.mismatch(packed, Packed::End));
+            }
+            self.state = State::Ended;
+            return Ok(());
         }
         let inner = self.channel.session().inner();
         let mut core = inner.lock();
+        if core.in_flows[self.flow as usize].inbox.peek() != Some(Ok(Packed::End)) {
+            drop(core);
+            let packed = self.wait_for_block()?;
+            if packed != Packed::End {
+                return Err(self.mismatch(packed, Packed::End));
+            }
+            core = inner.lock();
+        }
         core.in_flows[self.flow as usize].inbox.take_end();
         core.give_back(self.flow);
         core.unclaim(self.flow);
@@ -215,6 +232,12 @@ impl<'a> Unpacking<'a> {
 
     /// Takes a small block that is there already.
     fn take_if_there(&mut self, into: &mut [u8]) -> bool {
+        if let Some(early) = &mut self.early {
+            let taken = early.take(ReceiveMode::Cheaper, into);
+            let is_there = matches!(taken, Taken::Block(_));
+            self.next_block += u32::from(is_there);
+            return is_there;
+        }
         let length = into.len() as u64;
         let mut core = self.channel.session().inner().lock();
         let inbox = &mut core.in_flows[self.flow as usize].inbox;
@@ -229,6 +252,9 @@ impl<'a> Unpacking<'a> {
 
     /// Waits until it is known what the next block is.
     fn wait_for_block(&mut self) -> Result<Packed, UnpackError> {
+        if let Some(early) = &self.early {
+            return Ok(early.peek());
+        }
         let flow = self.flow;
         let next = self
             .channel
@@ -260,9 +286,16 @@ impl<'a> Unpacking<'a> {
         if self.state == State::Failed {
             return Err(self.failed_before());
         }
+        let length = into.len() as u64;
+        if let Some(early) = &mut self.early {
+            if let Taken::Mismatch(packed) = early.take(receive, into) {
+                return Err(self.mismatch(packed, Packed::Block { length, receive }));
+            }
+            self.next_block += 1;
+            return Ok(());
+        }
         let inner = self.channel.session().inner();
         let flow = self.flow;
-        let length = into.len() as u64;
         let mut filled = 0;
         loop {
             let taken = {
@@ -354,7 +387,7 @@ fn has_arrived(core: &mut Core, flow: u32) -> Option<()> {
 
 impl Drop for Unpacking<'_> {
     fn drop(&mut self) {
-        if self.state == State::Ended {
+        if self.state == State::Ended || self.early.is_some() {
             return;
         }
         let inner = self.channel.session().inner();

@@ -43,7 +43,6 @@ impl Receiver {
             progress = true;
             self.note_received(received);
             result = self.parse(input, &mut batch);
-            self.serve_touched();
             if result.is_err() || received < room || input.straight.is_some() {
                 break;
             }
@@ -67,6 +66,8 @@ impl Receiver {
         self.engine
             .take_in(&input.link, &mut self.items, &whole, &mut self.touched)?;
         drop(whole);
+        // What came before it leaves first, so that the next frame can go straight.
+        self.serve_touched();
         input.frame_bytes = scanned.partial.map(|header| header.frame_bytes());
         if let Some(header) = scanned.partial
             && self.begin_straight(input, &header, batch)

@@ -50,23 +50,29 @@ impl Running {
 /// Whether a data frame whose payload lies in one piece is as its source made it.
 #[must_use]
 pub fn is_intact(header: &Header, payload: &[u8]) -> bool {
+    sum_of(header, payload) == header.checksum
+}
+
+fn sum_of(header: &Header, payload: &[u8]) -> u32 {
+    let unsealed = Header {
+        checksum: 0,
+        ..*header
+    }
+    .to_bytes();
+    if header.flags.has(Flags::HEADER_ONLY) {
+        return of(&unsealed);
+    }
     let frame_bytes = HEADER_BYTES + payload.len();
-    if frame_bytes <= COPIED_BYTES && !header.flags.has(Flags::HEADER_ONLY) {
+    if frame_bytes <= COPIED_BYTES {
         let mut copy = [0; COPIED_BYTES];
         let copy = &mut copy[..frame_bytes];
-        let unsealed = Header {
-            checksum: 0,
-            ..*header
-        };
-        copy[..HEADER_BYTES].copy_from_slice(&unsealed.to_bytes());
+        copy[..HEADER_BYTES].copy_from_slice(&unsealed);
         copy[HEADER_BYTES..].copy_from_slice(payload);
-        return of(copy) == header.checksum;
+        return of(copy);
     }
     let mut running = Running::start(header);
-    if !header.flags.has(Flags::HEADER_ONLY) {
-        running.update(payload);
-    }
-    running.finish() == header.checksum
+    running.update(payload);
+    running.finish()
 }
 
 fn low(sum: u64) -> u32 {

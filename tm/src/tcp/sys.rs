@@ -1,4 +1,4 @@
-//! The two system calls of a TCP lane. Unsafe island: gather and scatter lists straight
+//! The system calls of a TCP lane. Unsafe island: gather and scatter lists straight
 //! from the callers' memory, spare capacity included.
 
 #![allow(unsafe_code)]
@@ -14,23 +14,31 @@ use crate::piece::Piece;
 
 /// Sends what the socket takes of `pieces` (of the first [`GATHER_LIMIT`]), in one call.
 pub(super) fn send(socket: BorrowedFd<'_>, pieces: &[Piece<'_>]) -> io::Result<usize> {
+    const FLAGS: libc::c_int = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
     let pieces = &pieces[..pieces.len().min(GATHER_LIMIT)];
-    // SAFETY: `msghdr` is plain data of integers and pointers, for which zero is valid (no
-    // name, no control data, no flags).
-    let mut message: libc::msghdr = unsafe { mem::zeroed() };
     // `Piece` is `repr(transparent)` over `iovec` (asserted beside it).
-    message.msg_iov = pieces.as_ptr().cast::<libc::iovec>().cast_mut();
-    message.msg_iovlen = pieces.len() as _;
-    // SAFETY: the descriptor is open for as long as it is borrowed. `message` and the
-    // vectors that it names live through the call, which only reads them; each vector is
-    // valid for reads of its length (the invariant of `Piece`), and the kernel minds no
-    // racing writes.
-    let sent = unsafe {
-        libc::sendmsg(
-            socket.as_raw_fd(),
-            &raw const message,
-            libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT,
-        )
+    let vectors = pieces.as_ptr().cast::<libc::iovec>();
+    let sent = if let [piece] = pieces {
+        // SAFETY: the descriptor is open for as long as it is borrowed. The piece is valid
+        // for reads of its length (the invariant of `Piece`); the kernel only reads it, and
+        // minds no racing writes.
+        unsafe {
+            libc::send(
+                socket.as_raw_fd(),
+                piece.as_ptr().cast(),
+                piece.len(),
+                FLAGS,
+            )
+        }
+    } else {
+        // SAFETY: `msghdr` is plain data of integers and pointers, for which zero is valid
+        // (no name, no control data, no flags).
+        let mut message: libc::msghdr = unsafe { mem::zeroed() };
+        message.msg_iov = vectors.cast_mut();
+        message.msg_iovlen = pieces.len() as _;
+        // SAFETY: as above, for each of the vectors, which with `message` live through the
+        // call.
+        unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, FLAGS) }
     };
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
@@ -42,28 +50,33 @@ pub(super) fn receive(
     batch: &mut BytesMut,
 ) -> io::Result<usize> {
     let spare = batch.spare_capacity_mut();
-    let vectors = [
-        libc::iovec {
-            iov_base: straight.as_mut_ptr().cast(),
-            iov_len: straight.len(),
-        },
-        libc::iovec {
-            iov_base: spare.as_mut_ptr().cast(),
-            iov_len: spare.len(),
-        },
-    ];
-    // An empty vector is allowed, but skipping it is cheaper.
-    let vectors = if straight.is_empty() {
-        &vectors[1..]
+    let received = if straight.is_empty() {
+        // SAFETY: the descriptor is open for as long as it is borrowed, and non-blocking. The
+        // memory is exclusively borrowed here and lives through the call, valid for writes of
+        // its length; the kernel writes bytes, which need no alignment and may be anything.
+        // (For one piece of memory this call is the cheaper one.)
+        unsafe {
+            libc::recv(
+                socket.as_raw_fd(),
+                spare.as_mut_ptr().cast(),
+                spare.len(),
+                0,
+            )
+        }
     } else {
-        &vectors[..]
+        let vectors = [
+            libc::iovec {
+                iov_base: straight.as_mut_ptr().cast(),
+                iov_len: straight.len(),
+            },
+            libc::iovec {
+                iov_base: spare.as_mut_ptr().cast(),
+                iov_len: spare.len(),
+            },
+        ];
+        // SAFETY: as above, for both pieces of memory, which the vectors name.
+        unsafe { libc::readv(socket.as_raw_fd(), vectors.as_ptr(), 2) }
     };
-    let count: libc::c_int = if straight.is_empty() { 1 } else { 2 };
-    // SAFETY: the descriptor is open for as long as it is borrowed, and non-blocking. The
-    // vectors name memory that is exclusively borrowed here and lives through the call,
-    // each valid for writes of its length; the kernel writes bytes, which need no
-    // alignment and may be anything.
-    let received = unsafe { libc::readv(socket.as_raw_fd(), vectors.as_ptr(), count) };
     let received = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
     let into_batch = received.saturating_sub(straight.len());
     // SAFETY: the kernel filled `straight` first and wrote the rest of what it received to

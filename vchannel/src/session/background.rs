@@ -82,10 +82,9 @@ fn drive(inner: &Inner) {
             && !inner.is_over.load(Ordering::SeqCst)
             && !inner.gathering.load(Ordering::SeqCst)
     };
+    driver.begin_drive(false, inner.now());
     while goes_on() {
-        inner.driver_sleeps.store(true, Ordering::SeqCst);
         inner.drive(&mut driver, Patience::Sleep(None), None);
-        inner.driver_sleeps.store(false, Ordering::SeqCst);
     }
     drop(driver);
     inner.background_drives.store(false, Ordering::SeqCst);

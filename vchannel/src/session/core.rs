@@ -12,7 +12,7 @@ use madgate_gtm::{Budget, FlowKey, Header, Outgoing, Time};
 
 use super::flows::{InFlow, OutFlow, ReadyFlows};
 use super::inbox::Broken;
-use super::links::Link;
+use super::links::{Link, LinkOutput};
 use crate::cluster::{ChannelId, Cluster, EndpointSettings, NodeId};
 use crate::conductor::{LinkKind, LinkRequest};
 use crate::topology::Routes;
@@ -196,7 +196,14 @@ impl Core {
             give_up_after: self.cluster.link_timeout(),
             seed: self.next_seed,
         };
-        let link = self.dialed_link(request, now);
+        let link = match self.accepted_link(request) {
+            Some(link) => link,
+            None => {
+                let link = self.dialed_link(request, now);
+                self.dial(link);
+                link
+            }
+        };
         let mut flow = Outgoing::new(settings, now);
         if self.links[link as usize]
             .as_ref()
@@ -214,14 +221,24 @@ impl Core {
         Some(index)
     }
 
+    /// The link that this node dials for `request`, up or not.
     fn dialed_link(&mut self, request: LinkRequest, now: Time) -> u32 {
         if let Some(&link) = self.dialed.get(&request) {
             return link;
         }
         let index = self.add_link(Link::new(request, true, now));
         self.dialed.insert(request, index);
-        self.dial(index);
         index
+    }
+
+    /// A link that is up because the peer has dialled it, and that serves as well as one
+    /// that `request` would bring: of two endpoints that talk both ways, one needs to dial.
+    fn accepted_link(&self, request: LinkRequest) -> Option<u32> {
+        let serves = |link: &Link| {
+            link.is_regular() && !link.is_dialed && link.request == request && link.is_up()
+        };
+        let found = |link: &Option<Link>| link.as_ref().is_some_and(serves);
+        u32::try_from(self.links.iter().position(found)?).ok()
     }
 
     /// Asks for a link that is down, unless it is being dialled.
@@ -237,7 +254,7 @@ impl Core {
     }
 
     /// Stops dialling a link that no flow needs any more.
-    fn stop_dialing_if_unused(&mut self, index: u32) {
+    pub(super) fn stop_dialing_if_unused(&mut self, index: u32) {
         let Some(link) = &mut self.links[index as usize] else {
             return;
         };
@@ -352,48 +369,112 @@ impl Core {
         link.last_error = None;
         link.is_dialing = false;
         link.last_heard = now;
-        let flows = link.flows.clone();
-        for flow in flows {
+        for flow in link.flows.clone() {
             self.out_flows[flow as usize].flow.handle_link_up(now);
             self.wake_flow(flow);
+        }
+        self.take_over_flows(index, now);
+    }
+
+    /// Flows that wait for a link to be dialled go over one that the peer has dialled.
+    fn take_over_flows(&mut self, index: u32, now: Time) {
+        let Some(link) = &self.links[index as usize] else {
+            return;
+        };
+        let request = link.request;
+        if self.accepted_link(request) != Some(index) {
+            return;
+        }
+        let Some(&dialed) = self.dialed.get(&request) else {
+            return;
+        };
+        let Some(waits) = self.links[dialed as usize]
+            .as_mut()
+            .filter(|link| !link.is_up())
+        else {
+            return;
+        };
+        waits.waiting.clear();
+        for flow in std::mem::take(&mut waits.flows) {
+            self.move_flow(flow, index, now);
+        }
+        // Where both have dialled, each may have accepted the other's link by now. If both
+        // gave their own up, none would be left.
+        if self.node > request.peer {
+            self.stop_dialing_if_unused(dialed);
+        }
+    }
+
+    /// A flow goes over another link from now on; it stands in the list of none.
+    fn move_flow(&mut self, flow: u32, to: u32, now: Time) {
+        let moved = &mut self.out_flows[flow as usize];
+        moved.link = to;
+        moved.is_waiting = false;
+        let Some(link) = &mut self.links[to as usize] else {
+            return;
+        };
+        link.flows.push(flow);
+        if link.is_up() {
+            moved.flow.handle_link_up(now);
+            self.wake_flow(flow);
+        } else if !moved.flow.is_drained() {
+            self.dial(to);
         }
     }
 
     /// A link is lost. One that was dialled stays, to be dialled again; one that was
-    /// accepted goes. Returns its number at the conductor.
+    /// accepted goes, and its flows go over another. Returns its number at the conductor.
     pub(crate) fn link_is_lost(&mut self, index: u32, now: Time) -> Option<u64> {
         let link = self.links[index as usize].as_mut()?;
         link.output.take()?;
-        let id = link.id;
+        let (id, request) = (link.id, link.request);
         link.control.clear();
+        link.credits.clear();
+        link.waiting.clear();
         link.is_gathering = false;
-        if link.is_dialed {
-            link.waiting.clear();
-            let mut flows_need_it = false;
-            for &index in &link.flows {
-                let flow = &mut self.out_flows[index as usize];
-                flow.is_waiting = false;
-                flow.flow.handle_link_lost(now);
-                flows_need_it |= !flow.flow.is_drained();
+        link.is_dialing = false;
+        let flows = std::mem::take(&mut link.flows);
+        let is_dialed = link.is_dialed;
+        for flow in &mut self.in_flows {
+            if flow.link == Some(index) {
+                flow.link = None;
+                flow.has_credit = false;
+                flow.held.clear();
+                flow.flow.suspend(&mut self.budget, now);
             }
-            link.is_dialing = false;
-            if flows_need_it {
-                self.dial(index);
-            }
-        } else {
-            for flow in &mut self.in_flows {
-                if flow.link == Some(index) {
-                    flow.link = None;
-                    flow.has_credit = false;
-                    flow.held.clear();
-                    flow.flow.suspend(&mut self.budget, now);
-                }
-            }
+        }
+        if !is_dialed {
             self.links[index as usize] = None;
             self.dirty.retain(|dirty| *dirty != index);
         }
+        if !flows.is_empty() {
+            let to = match self.accepted_link(request) {
+                Some(link) => link,
+                None => self.dialed_link(request, now),
+            };
+            for flow in flows {
+                self.out_flows[flow as usize].flow.handle_link_lost(now);
+                self.move_flow(flow, to, now);
+            }
+        }
+        self.broken.retain(|broken| *broken != index);
         self.sweep_at = Some(now);
         Some(id)
+    }
+
+    /// Whether there is something to do that the driver does.
+    pub(crate) fn has_chores(&self) -> bool {
+        let has_links = !self.to_dial.is_empty() || !self.to_cancel.is_empty();
+        has_links || !self.dirty.is_empty() || !self.broken.is_empty()
+    }
+
+    /// What is sent on a link fails: the driver closes it, if it is still there.
+    pub(crate) fn note_broken(&mut self, index: u32, output: &Arc<LinkOutput>) {
+        let link = self.links.get(index as usize).and_then(Option::as_ref);
+        let current = link.and_then(|link| link.output.as_ref());
+        if current.is_some_and(|current| Arc::ptr_eq(current, output)) {
+            self.broken.push(index);
+        }
     }
 
     // ---- time ---------------------------------------------------------------------------

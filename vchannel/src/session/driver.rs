@@ -4,11 +4,12 @@
 //! lies between the wire and the caller. The progress thread drives only while no caller is
 //! inside ([`background`](super::background)).
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::BytesMut;
 use crossbeam_channel::Receiver;
-use madgate_gtm::{Header, Kind};
+use madgate_gtm::{Header, Kind, Time};
 use madgate_tm::{Interest, LaneClass, Poller, Ready};
 
 use super::Inner;
@@ -34,8 +35,16 @@ pub(crate) struct Driver {
     ready: Vec<Ready>,
     scratch: BytesMut,
     passes: u32,
+    /// Whether the last pass looked at all descriptors.
+    has_looked: bool,
+    /// The time, as of the last look at all descriptors.
+    now: Time,
+    /// Whether the thread that drives is a caller, who waits for something.
+    is_caller: bool,
     /// The lane of small frames that brought something last.
     hot: Option<usize>,
+    /// Whether there may be something to do besides receiving.
+    pub(super) has_chores: bool,
     /// Whether bulk lanes had to wait in the last pass for small frames to be looked at.
     has_put_off: bool,
     /// Lanes that are being waited for: link, and whether it is the bulk lane.
@@ -61,7 +70,11 @@ impl Driver {
             ready: Vec::new(),
             scratch: BytesMut::with_capacity(BATCH_BYTES),
             passes: 0,
+            has_looked: false,
+            now: Time(0),
+            is_caller: false,
             hot: None,
+            has_chores: true,
             has_put_off: false,
             writable: Vec::new(),
         }
@@ -75,8 +88,30 @@ impl Driver {
             .for_each(Input::abandon_straight);
     }
 
+    /// A thread begins to drive: a caller, who waits for something, or the progress thread.
+    pub(crate) const fn begin_drive(&mut self, is_caller: bool, now: Time) {
+        self.is_caller = is_caller;
+        self.has_chores = true;
+        self.now = now;
+    }
+
+    /// Whether the last pass looked at all descriptors.
+    pub(crate) const fn has_looked(&self) -> bool {
+        self.has_looked
+    }
+
+    /// How often all descriptors are looked at while spinning: what is looked at in between
+    /// costs less.
+    const fn passes_per_look(&self, is_straight: bool) -> u32 {
+        match self.hot {
+            _ if self.has_static_inputs() => SLOT_PASSES,
+            Some(_) if !is_straight => HOT_PASSES,
+            _ => 1,
+        }
+    }
+
     /// Whether some links are of shared memory, so that looking again is cheap.
-    pub(crate) fn has_static_inputs(&self) -> bool {
+    pub(crate) const fn has_static_inputs(&self) -> bool {
         !self.static_inputs.is_empty()
     }
 }
@@ -90,41 +125,48 @@ impl Inner {
         patience: Patience,
         mut straight: Option<&mut Straight<'_>>,
     ) -> bool {
-        let mut busy = self.handle_link_events(driver);
-        self.flush_dirty();
-        busy |= self.poll_slots(driver, straight.as_deref_mut());
         driver.passes = driver.passes.wrapping_add(1);
-        let passes_per_look = match (driver.has_static_inputs(), driver.hot) {
-            (true, _) => SLOT_PASSES,
-            (false, Some(hot)) if straight.is_none() => {
-                busy |= self.receive(driver, hot, None);
-                HOT_PASSES
-            }
-            (false, _) => 1,
-        };
-        let skip_descriptors =
-            patience == Patience::None && !driver.passes.is_multiple_of(passes_per_look);
-        if skip_descriptors {
+        driver.has_looked = patience != Patience::None
+            || driver
+                .passes
+                .is_multiple_of(driver.passes_per_look(straight.is_some()));
+        let mut busy = driver.has_looked && self.handle_link_events(driver);
+        if driver.has_looked || driver.has_chores {
+            driver.has_chores = false;
+            self.do_chores(driver);
+        }
+        if driver.has_static_inputs() {
+            busy |= self.poll_slots(driver, straight.as_deref_mut());
+        } else if let Some(hot) = driver.hot
+            && straight.is_none()
+        {
+            busy |= self.receive(driver, hot, None);
+        }
+        if !driver.has_looked {
             return busy;
         }
         self.watch_blocked(driver);
         let timeout = match patience {
             Patience::None => Some(Duration::ZERO),
             Patience::Sleep(_) if busy || !Self::arm_slots(driver) => Some(Duration::ZERO),
-            Patience::Sleep(most) => self.sleep_time(most),
+            Patience::Sleep(most) => self.sleep_time(most, driver.is_caller),
         };
         busy |= self.poll_descriptors(driver, timeout, straight);
-        busy |= self.handle_due();
+        busy |= self.handle_due(driver.now);
         self.flush_dirty();
         busy
     }
 
-    /// How long to sleep: until the next thing is due.
-    fn sleep_time(&self, most: Option<Duration>) -> Option<Duration> {
+    /// How long to sleep: until the next thing is due. From now on whoever has news for the
+    /// driver wakes it.
+    fn sleep_time(&self, most: Option<Duration>, is_caller: bool) -> Option<Duration> {
+        self.driver_sleeps.store(true, Ordering::SeqCst);
         let core = self.lock();
-        if !core.dirty.is_empty() || !core.to_dial.is_empty() {
+        let has_changed = is_caller && self.has_changed.load(Ordering::Relaxed);
+        if has_changed || core.has_chores() || !core.blocked.is_empty() {
             return Some(Duration::ZERO);
         }
+        self.caller_sleeps.store(is_caller, Ordering::Relaxed);
         let due = core.next_deadline().map(|at| at.since(self.now()));
         match (due, most) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -132,9 +174,8 @@ impl Inner {
         }
     }
 
-    fn handle_due(&self) -> bool {
+    fn handle_due(&self, now: Time) -> bool {
         let mut core = self.lock();
-        let now = self.now();
         if core.next_deadline().is_some_and(|at| now >= at) {
             core.handle_timeout(now);
             self.wake_waiters(&core);
@@ -178,6 +219,11 @@ impl Inner {
             Ok(ready) => driver.ready.extend_from_slice(ready),
             Err(error) => tracing::error!(%error, "waiting for the network failed"),
         }
+        if self.driver_sleeps.load(Ordering::Relaxed) {
+            self.driver_sleeps.store(false, Ordering::SeqCst);
+            self.caller_sleeps.store(false, Ordering::Relaxed);
+        }
+        driver.now = self.now();
         let mut busy = false;
         let mut small_bytes = false;
         // Small frames first: after them a caller may know where the large ones belong.
@@ -227,7 +273,7 @@ impl Inner {
         }
         let link = input.link;
         let scratch = &mut driver.scratch;
-        let received = input.receive(self, straight, scratch);
+        let received = input.receive(self, straight, scratch, driver.now);
         match received {
             Ok(bytes) => bytes > 0,
             Err(error) => {
@@ -322,6 +368,7 @@ impl Inner {
                         && let Some(link) = &mut core.links[index as usize]
                     {
                         link.last_error = Some(error);
+                        core.stop_dialing_if_unused(index);
                     }
                 }
                 LinkEvent::Challenge { peer, incarnation } => self.challenge(peer, incarnation),
@@ -336,13 +383,25 @@ impl Inner {
                 }
             }
         }
-        let broken = std::mem::take(&mut self.lock().broken);
+        busy
+    }
+
+    /// Does what cannot be done where it was noticed: closes links that failed when
+    /// something was sent, asks for links, sends what waits.
+    fn do_chores(&self, driver: &mut Driver) {
+        let broken = {
+            let mut core = self.lock();
+            if !core.has_chores() {
+                return;
+            }
+            std::mem::take(&mut core.broken)
+        };
         for index in broken {
             let error = InputError::Lane(madgate_tm::LaneError::Closed);
             self.close_link(driver, index, &error);
         }
         self.dial_wanted();
-        busy
+        self.flush_dirty();
     }
 
     /// Tells the conductor which links are needed, which no longer, and who was heard of.

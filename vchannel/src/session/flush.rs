@@ -1,6 +1,6 @@
 //! Sending: from flows to lanes.
 
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 
 use bytes::Bytes;
 use madgate_bmm::{Buffer, OutboxError};
@@ -33,18 +33,26 @@ impl Inner {
 
     /// Sends what waits for a link, as far as it takes it.
     pub(crate) fn flush(&self, index: u32) {
+        self.flush_from(self.lock(), index);
+    }
+
+    /// As [`flush`](Self::flush), for callers that know already.
+    ///
+    /// The sending side is tried, never waited for, while everything is locked.
+    pub(crate) fn flush_from<'c>(&'c self, mut core: MutexGuard<'c, Core>, index: u32) {
         loop {
-            // Whoever holds the sending side looks at this mark after letting go of it.
-            let Some(output) = self.output_to_flush(index) else {
+            let Some(output) = core.begin_flush(index) else {
+                drop(core);
                 self.dial_wanted();
                 return;
             };
             let Some(mut lanes) = output.try_lock() else {
                 return;
             };
-            self.flush_locked(index, &mut lanes);
+            self.flush_locked(core, index, &output, &mut lanes);
             drop(lanes);
-            if !self.lock().must_flush_again(index) {
+            core = self.lock();
+            if !core.must_flush_again(index) {
                 return;
             }
         }
@@ -53,19 +61,27 @@ impl Inner {
     /// Flushes a link if somebody found its sending side taken, which the caller has let go
     /// of.
     pub(crate) fn flush_if_missed(&self, index: u32) {
-        if self.lock().must_flush_again(index) {
-            self.flush(index);
+        let core = self.lock();
+        if core.must_flush_again(index) {
+            self.flush_from(core, index);
         }
     }
 
-    fn flush_locked(&self, index: u32, lanes: &mut Lanes) {
+    fn flush_locked<'c>(
+        &'c self,
+        mut core: MutexGuard<'c, Core>,
+        index: u32,
+        output: &Arc<LinkOutput>,
+        lanes: &mut Lanes,
+    ) {
         loop {
-            let more = self.fill(index, lanes);
+            let more = core.fill(index, lanes, self.now());
+            drop(core);
             if let Err(error) = flush_lanes(lanes) {
                 tracing::debug!(%error, "a link takes nothing more");
                 lanes.urgent.is_blocked = true;
                 lanes.bulk.is_blocked = true;
-                self.lock().broken.push(index);
+                self.lock().note_broken(index, output);
                 self.wake_sleeping_driver();
                 return;
             }
@@ -76,66 +92,13 @@ impl Inner {
             if !more {
                 return;
             }
+            core = self.lock();
         }
-    }
-
-    /// Takes from flows what their turns allow and the lanes have room for. Returns whether
-    /// there may be more.
-    fn fill(&self, index: u32, lanes: &mut Lanes) -> bool {
-        let mut core = self.lock();
-        let now = self.now();
-        let mut control = core.take_control(index, now);
-        if !control.is_empty() {
-            lanes
-                .urgent
-                .push(Buffer::shared(Bytes::from(std::mem::take(&mut control))));
-        }
-        loop {
-            if !lanes.urgent.has_room() || !lanes.bulk.has_room() {
-                return false;
-            }
-            let Some(flow) = core.next_waiting(index) else {
-                return false;
-            };
-            let mut turn = 0;
-            let emptied = loop {
-                let slot = &mut core.out_flows[flow as usize];
-                if slot.has_borrower {
-                    break true;
-                }
-                if let Some(header) = slot.flow.poll_control() {
-                    let frame = Bytes::copy_from_slice(&header.to_control_frame());
-                    lanes.urgent.push(Buffer::shared(frame));
-                }
-                match slot.flow.poll_transmit(now, TURN_BYTES) {
-                    None => break true,
-                    Some(transmit) => turn += push(lanes, transmit),
-                }
-                if turn >= TURN_BYTES {
-                    break false;
-                }
-            };
-            core.end_turn(index, flow, emptied);
-            if turn >= TURN_BYTES
-                && lanes.bulk.outbox.queued_bytes() + lanes.urgent.outbox.queued_bytes()
-                    >= OUTBOX_BYTES
-            {
-                return true;
-            }
-        }
-    }
-
-    fn output_to_flush(&self, index: u32) -> Option<Arc<LinkOutput>> {
-        let mut core = self.lock();
-        let link = core.links.get_mut(index as usize)?.as_mut()?;
-        link.flush_again = true;
-        link.output.clone()
     }
 
     /// The sending side of a link that is up.
     pub(crate) fn output(&self, index: u32) -> Option<Arc<LinkOutput>> {
-        let core = self.lock();
-        core.links.get(index as usize)?.as_ref()?.output.clone()
+        self.lock().output(index)
     }
 }
 
@@ -184,6 +147,67 @@ fn flush_lanes(lanes: &mut Lanes) -> Result<(), OutboxError> {
 }
 
 impl Core {
+    /// The sending side of a link that is up.
+    pub(crate) fn output(&self, index: u32) -> Option<Arc<LinkOutput>> {
+        self.links.get(index as usize)?.as_ref()?.output.clone()
+    }
+
+    /// The sending side of a link, to be flushed. Whoever holds it looks after letting go of it
+    /// whether somebody else has come here meanwhile.
+    fn begin_flush(&mut self, index: u32) -> Option<Arc<LinkOutput>> {
+        let link = self.links.get_mut(index as usize)?.as_mut()?;
+        link.flush_again = true;
+        if link.is_dirty && self.dirty.last() == Some(&index) {
+            self.dirty.pop();
+            link.is_dirty = false;
+        }
+        link.output.clone()
+    }
+
+    /// Takes from flows what their turns allow and the lanes have room for. Returns whether
+    /// there may be more.
+    fn fill(&mut self, index: u32, lanes: &mut Lanes, now: Time) -> bool {
+        let mut control = self.take_control(index, now);
+        if !control.is_empty() {
+            lanes
+                .urgent
+                .push(Buffer::shared(Bytes::from(std::mem::take(&mut control))));
+        }
+        loop {
+            if !lanes.urgent.has_room() || !lanes.bulk.has_room() {
+                return false;
+            }
+            let Some(flow) = self.next_waiting(index) else {
+                return false;
+            };
+            let mut turn = 0;
+            let emptied = loop {
+                let slot = &mut self.out_flows[flow as usize];
+                if slot.has_borrower {
+                    break true;
+                }
+                if let Some(header) = slot.flow.poll_control() {
+                    let frame = Bytes::copy_from_slice(&header.to_control_frame());
+                    lanes.urgent.push(Buffer::shared(frame));
+                }
+                match slot.flow.poll_transmit(now, TURN_BYTES) {
+                    None => break true,
+                    Some(transmit) => turn += push(lanes, transmit),
+                }
+                if turn >= TURN_BYTES {
+                    break false;
+                }
+            };
+            self.end_turn(index, flow, emptied);
+            if turn >= TURN_BYTES
+                && lanes.bulk.outbox.queued_bytes() + lanes.urgent.outbox.queued_bytes()
+                    >= OUTBOX_BYTES
+            {
+                return true;
+            }
+        }
+    }
+
     /// Whether somebody found the sending side taken since it was filled last.
     fn must_flush_again(&self, index: u32) -> bool {
         self.links[index as usize]

@@ -7,6 +7,7 @@ use madgate_gtm::Record;
 use madgate_gtm::wire::ReceiveMode;
 
 use super::crumbs::Crumbs;
+use super::early::Early;
 
 /// Parts up to this size are copied into the inbox's own memory, one after the other; a
 /// larger one keeps the buffer that it arrived in.
@@ -311,6 +312,35 @@ impl Inbox {
             .unwrap_or_else(|bytes| BytesMut::from(&bytes[..]));
         self.pop_front();
         Some(whole)
+    }
+
+    /// Takes the whole message that is next out, if it is small and all there.
+    pub(crate) fn take_early(&mut self) -> Option<Early> {
+        if self.ended || self.progress != 0 {
+            return None;
+        }
+        let mut early = Early::new();
+        for (place, part) in self.parts.iter().enumerate() {
+            let Part::Block {
+                record,
+                outside: None,
+                ends_message,
+                ..
+            } = part
+            else {
+                return None;
+            };
+            if !early.has_room(record) {
+                return None;
+            }
+            early.push(record);
+            if *ends_message {
+                copy_front(&mut self.memory, early.bytes_mut());
+                (0..=place).for_each(|_| self.pop_front());
+                return Some(early);
+            }
+        }
+        None
     }
 
     /// Whether the next block is of `length` bytes in `receive` mode, and all there.

@@ -52,6 +52,7 @@ pub(crate) struct Input {
     pub(crate) link: u32,
     pub(crate) class: LaneClass,
     pub(crate) receiver: Box<dyn LaneReceiver>,
+    is_static: bool,
     /// What is there of frames that are not complete: on bulk lanes at most a head.
     batch: BytesMut,
     /// The payload that is arriving.
@@ -72,18 +73,20 @@ struct Arriving {
 
 impl Input {
     pub(crate) fn new(link: u32, class: LaneClass, receiver: Box<dyn LaneReceiver>) -> Self {
+        let is_static = matches!(receiver.shape(), Shape::Static { .. });
         Self {
             link,
             class,
             receiver,
+            is_static,
             batch: BytesMut::new(),
             arriving: None,
         }
     }
 
     /// Whether this lane lends slots: looking at it costs no system call.
-    pub(crate) fn is_static(&self) -> bool {
-        matches!(self.receiver.shape(), Shape::Static { .. })
+    pub(crate) const fn is_static(&self) -> bool {
+        self.is_static
     }
 
     /// Whether part of a payload has gone straight into a block, so that the rest must too.
@@ -109,11 +112,12 @@ impl Input {
         inner: &Inner,
         straight: Option<&mut Straight<'_>>,
         scratch: &mut BytesMut,
+        now: Time,
     ) -> Result<usize, InputError> {
-        match (self.receiver.shape(), self.class) {
-            (Shape::Static { .. }, _) => self.receive_slots(inner, straight, scratch),
-            (Shape::Dynamic { .. }, LaneClass::Urgent) => self.receive_batch(inner, scratch),
-            (Shape::Dynamic { .. }, LaneClass::Bulk) => self.receive_bulk(inner, straight),
+        match (self.is_static, self.class) {
+            (true, _) => self.receive_slots(inner, straight, scratch, now),
+            (false, LaneClass::Urgent) => self.receive_batch(inner, scratch, now),
+            (false, LaneClass::Bulk) => self.receive_bulk(inner, straight, now),
         }
     }
 
@@ -122,6 +126,7 @@ impl Input {
         &mut self,
         inner: &Inner,
         scratch: &mut BytesMut,
+        now: Time,
     ) -> Result<usize, InputError> {
         scratch.clear();
         scratch.reserve(BATCH_BYTES);
@@ -133,7 +138,7 @@ impl Input {
             return Ok(0);
         }
         let link = self.link;
-        let used = inner.with_core(|core, now| handle_frames(core, link, scratch, now))?;
+        let used = inner.with_core(|core| handle_frames(core, link, scratch, now))?;
         self.batch.extend_from_slice(&scratch[used..]);
         Ok(received)
     }
@@ -143,6 +148,7 @@ impl Input {
         &mut self,
         inner: &Inner,
         mut straight: Option<&mut Straight<'_>>,
+        now: Time,
     ) -> Result<usize, InputError> {
         let mut total = 0;
         for _ in 0..FRAMES_PER_TURN {
@@ -154,7 +160,7 @@ impl Input {
                 break;
             }
             total += received;
-            self.finish_payload(inner, straight.as_deref_mut())?;
+            self.finish_payload(inner, straight.as_deref_mut(), now)?;
             if is_filled(straight.as_deref()) {
                 // Its caller may be about to say where the next payload belongs.
                 break;
@@ -215,6 +221,7 @@ impl Input {
         &mut self,
         inner: &Inner,
         straight: Option<&mut Straight<'_>>,
+        now: Time,
     ) -> Result<(), InputError> {
         let complete = self
             .arriving
@@ -226,7 +233,7 @@ impl Input {
         let Some(arriving) = self.arriving.take() else {
             return Ok(());
         };
-        finish(inner, self.link, arriving, straight)
+        finish(inner, self.link, arriving, straight, now)
     }
 
     /// A static lane: each slot holds one large frame, or small ones.
@@ -235,6 +242,7 @@ impl Input {
         inner: &Inner,
         mut straight: Option<&mut Straight<'_>>,
         scratch: &mut BytesMut,
+        now: Time,
     ) -> Result<usize, InputError> {
         let mut total = 0;
         for _ in 0..FRAMES_PER_TURN {
@@ -248,12 +256,12 @@ impl Input {
                 slot.copy_out(0, scratch);
                 drop(slot);
                 let link = self.link;
-                let used = inner.with_core(|core, now| handle_frames(core, link, scratch, now))?;
+                let used = inner.with_core(|core| handle_frames(core, link, scratch, now))?;
                 if used != scratch.len() {
                     return Err(split_frame().into());
                 }
             } else {
-                self.receive_large_slot(inner, &slot, straight.as_deref_mut())?;
+                self.receive_large_slot(inner, &slot, straight.as_deref_mut(), now)?;
                 drop(slot);
                 if is_filled(straight.as_deref()) {
                     break;
@@ -269,6 +277,7 @@ impl Input {
         inner: &Inner,
         slot: &ReceivedSlot,
         mut straight: Option<&mut Straight<'_>>,
+        now: Time,
     ) -> Result<(), InputError> {
         let mut start = 0;
         while start < slot.len() {
@@ -290,7 +299,7 @@ impl Input {
             let target = arriving.rest(straight.as_deref_mut());
             slot.copy_out(start + HEAD_BYTES, target);
             arriving.filled = header.length as usize;
-            finish(inner, self.link, arriving, straight.as_deref_mut())?;
+            finish(inner, self.link, arriving, straight.as_deref_mut(), now)?;
             start += header.frame_bytes();
         }
         Ok(())
@@ -350,9 +359,8 @@ fn begin(
         } else {
             None
         };
-        destination = inner.with_core(|core, _| {
-            core.destination(link, &header, descriptor, Some(&straight.wanted))
-        });
+        destination = inner
+            .with_core(|core| core.destination(link, &header, descriptor, Some(&straight.wanted)));
     }
     let length = header.length as usize;
     match destination {
@@ -387,6 +395,7 @@ fn finish(
     link: u32,
     arriving: Arriving,
     straight: Option<&mut Straight<'_>>,
+    now: Time,
 ) -> Result<(), InputError> {
     let descriptor_bytes = arriving.descriptor_bytes();
     let Arriving {
@@ -398,8 +407,8 @@ fn finish(
     } = arriving;
     let Some((after, offset, ends_message)) = went_straight else {
         let payload = inner.pool.share(buffer, header.length as usize);
-        let handled = inner
-            .with_core(|core, now| core.handle_data(link, &header, &payload, Some(&payload), now));
+        let handled =
+            inner.with_core(|core| core.handle_data(link, &header, &payload, Some(&payload), now));
         return Ok(handled?);
     };
     let Some(straight) = straight else {
@@ -412,9 +421,8 @@ fn finish(
         running.update(&straight.into[offset..offset + length]);
     }
     let intact = running.finish() == header.checksum;
-    let accepted = inner.with_core(|core, now| {
-        core.accept_straight(link, &header, after, ends_message, intact, now)
-    });
+    let accepted = inner
+        .with_core(|core| core.accept_straight(link, &header, after, ends_message, intact, now));
     if accepted? {
         straight.wanted.filled += length as u64;
     }

@@ -16,7 +16,8 @@ pub(crate) const CONTROL_BYTES_MOST: usize = 1024 * HEADER_BYTES;
 /// Bytes that are taken from flows for a lane before it has sent them.
 pub(crate) const OUTBOX_BYTES: usize = 256 << 10;
 
-/// A link of this endpoint: one that it dialled, to send, or one that it accepted.
+/// A link of this endpoint: one that it dialled, to send, or one that it accepted. A regular
+/// link carries messages both ways; the others only those of the side that dialled.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) request: LinkRequest,
@@ -27,11 +28,11 @@ pub(crate) struct Link {
     /// Dialled: whether the conductor is at it.
     pub(crate) is_dialing: bool,
     pub(crate) output: Option<Arc<LinkOutput>>,
-    /// Dialled: flows with something to send, in the order of their turns.
+    /// Flows with something to send, in the order of their turns.
     pub(crate) waiting: VecDeque<u32>,
-    /// Dialled: all flows over it.
+    /// All flows that start here and go over it.
     pub(crate) flows: Vec<u32>,
-    /// Accepted: flows that may have credit to give.
+    /// Flows that end here and may have credit to give.
     pub(crate) credits: VecDeque<u32>,
     /// Control frames to send.
     pub(crate) control: Vec<u8>,
@@ -82,6 +83,11 @@ impl Link {
     /// Whether frames that its kind does not carry through gateways: whole-hop checks apply.
     pub(crate) fn is_regular(&self) -> bool {
         self.request.kind == LinkKind::Regular
+    }
+
+    /// Whether there is a connection.
+    pub(crate) const fn is_up(&self) -> bool {
+        self.output.is_some()
     }
 
     /// Queues a control frame for the peer.

@@ -16,6 +16,7 @@ mod background;
 mod core;
 mod crumbs;
 mod driver;
+mod early;
 mod flows;
 mod flush;
 mod inbox;
@@ -38,14 +39,15 @@ use madgate_tm::{Poller, Waker};
 pub(crate) use self::arrival::Wanted;
 pub(crate) use self::core::{Core, Gathers};
 use self::driver::Driver;
+pub(crate) use self::early::Early;
 pub(crate) use self::flows::Memory;
 pub(crate) use self::flush::lane_for;
 pub use self::inbox::Packed;
 pub(crate) use self::inbox::{Broken, Taken};
 pub(crate) use self::input::Straight;
-pub(crate) use self::links::LaneOutput;
+pub(crate) use self::links::{LaneOutput, LinkOutput};
 use crate::channel::Channel;
-use crate::cluster::{Cluster, NodeId};
+use crate::cluster::{Cluster, NodeId, WaitPolicy};
 use crate::conductor::{Conductor, LinkEvent, Party};
 use crate::error::{CloseError, OpenError};
 use crate::handshake::{SessionKey, draw_incarnation};
@@ -72,6 +74,8 @@ pub(crate) struct Inner {
     pub(crate) node: NodeId,
     conductor: Arc<Conductor>,
     core: Mutex<Core>,
+    /// How callers wait.
+    wait_policy: WaitPolicy,
     /// Callers that wait while somebody else drives.
     changed: Condvar,
     driver: Mutex<Driver>,
@@ -84,6 +88,11 @@ pub(crate) struct Inner {
     activity: AtomicU64,
     /// Whether a driver may be asleep, and has to be woken to notice anything new.
     driver_sleeps: AtomicBool,
+    /// Whether that driver is a caller, who waits for something. Set under the core's lock.
+    caller_sleeps: AtomicBool,
+    /// Whether something has changed that a caller who drives may wait for. Written under the
+    /// core's lock.
+    has_changed: AtomicBool,
     /// Whether the progress thread drives, and is to make way for callers.
     background_drives: AtomicBool,
     /// Links whose small frames the progress thread flushes.
@@ -147,6 +156,7 @@ impl Session {
             cluster,
             node,
             conductor,
+            wait_policy: core.settings().wait,
             core: Mutex::new(core),
             changed: Condvar::new(),
             driver: Mutex::new(Driver::new(poller, events)),
@@ -156,6 +166,8 @@ impl Session {
             inside: AtomicUsize::new(0),
             activity: AtomicU64::new(0),
             driver_sleeps: AtomicBool::new(false),
+            caller_sleeps: AtomicBool::new(false),
+            has_changed: AtomicBool::new(false),
             background_drives: AtomicBool::new(false),
             gathering: AtomicBool::new(false),
             background_parked: AtomicBool::new(false),
@@ -270,9 +282,9 @@ impl Inner {
     }
 
     /// Does something to what is known, of which callers may wait for the result.
-    pub(crate) fn with_core<R>(&self, action: impl FnOnce(&mut Core, Time) -> R) -> R {
+    pub(crate) fn with_core<R>(&self, action: impl FnOnce(&mut Core) -> R) -> R {
         let mut core = self.lock();
-        let result = action(&mut core, self.now());
+        let result = action(&mut core);
         self.wake_waiters(&core);
         result
     }

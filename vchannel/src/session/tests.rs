@@ -1,6 +1,7 @@
 //! Two nodes in one process, seen from inside.
 
 use std::fs;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::thread;
 
@@ -78,4 +79,66 @@ fn messages_of_a_fragment_stream_over_shared_memory() {
 #[test]
 fn messages_of_some_fragments_stream_over_shared_memory() {
     stream("shm", ["a", "b"], 1 << 20, 300);
+}
+
+fn say(from: &Session, to: &Session, what: u8) {
+    let channel = from.channel("main").unwrap();
+    let mut packing = channel.begin_packing(to.node()).unwrap();
+    packing.pack_safer(&[what], ReceiveMode::Express).unwrap();
+    packing.end_packing_delivered().unwrap();
+}
+
+fn hear(at: &Session) -> u8 {
+    let channel = at.channel("main").unwrap();
+    let mut block = [0];
+    let mut unpacking = channel.begin_unpacking().unwrap();
+    unpacking.unpack_express(&mut block).unwrap();
+    unpacking.end_unpacking().unwrap();
+    block[0]
+}
+
+/// The numbers of the links that are up.
+fn links(session: &Session) -> Vec<u64> {
+    let core = session.inner().lock();
+    let up = core.links.iter().flatten().filter(|link| link.is_up());
+    up.map(|link| link.id).collect()
+}
+
+/// Breaks every link that is up.
+fn cut(session: &Session) {
+    let mut core = session.inner().lock();
+    for index in 0..core.links.len() {
+        let index = u32::try_from(index).unwrap();
+        if let Some(output) = core.output(index) {
+            core.note_broken(index, &output);
+        }
+    }
+    drop(core);
+    session.inner().waker.wake();
+}
+
+#[test]
+fn two_that_talk_both_ways_share_a_link() {
+    // Of the addresses of loopback, this process has one to itself.
+    let host = Ipv4Addr::from(0x7f00_0000 | (std::process::id() & 0x00ff_ffff));
+    let tcp = [7310, 7311].map(|port| format!("{host}:{port}"));
+    for (protocol, addresses) in [("tcp", [&*tcp[0], &*tcp[1]]), ("shm", ["a", "b"])] {
+        let (_files, a, b) = pair(protocol, addresses);
+        for what in 0..3 {
+            say(&a, &b, what);
+            assert_eq!(hear(&b), what);
+            say(&b, &a, what);
+            assert_eq!(hear(&a), what);
+        }
+        assert_eq!((links(&a).len(), links(&b).len()), (1, 1), "{protocol}");
+        // Both find their flow another link, whoever dials first.
+        for (turn, cutter) in [(10, &a), (20, &b)] {
+            cut(cutter);
+            thread::scope(|both| {
+                both.spawn(|| say(&a, &b, turn));
+                both.spawn(|| say(&b, &a, turn + 1));
+                assert_eq!((hear(&b), hear(&a)), (turn, turn + 1));
+            });
+        }
+    }
 }

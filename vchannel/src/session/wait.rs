@@ -64,19 +64,22 @@ impl Inner {
         mut straight: Option<&mut Straight<'_>>,
         ready: &mut impl FnMut(&mut Core) -> Option<R>,
     ) -> Option<R> {
-        let mut quiet = Quiet::new(self.lock().settings().wait);
+        let mut quiet = Quiet::new(self.wait_policy);
+        driver.begin_drive(true, self.now());
         loop {
             let patience = quiet.patience(deadline, driver.has_static_inputs());
-            let sleeps = matches!(patience, Patience::Sleep(_));
-            if sleeps {
-                self.driver_sleeps.store(true, Ordering::SeqCst);
-            }
             let busy = self.drive(driver, patience, straight.as_deref_mut());
-            if sleeps {
-                self.driver_sleeps.store(false, Ordering::SeqCst);
+            let has_changed = self.has_changed.load(Ordering::Relaxed);
+            if has_changed {
+                // Whoever changes something now holds the lock that is taken below.
+                self.has_changed.store(false, Ordering::Relaxed);
             }
-            if let Some(found) = ready(&mut self.lock()) {
-                return Some(found);
+            if busy || has_changed || patience != Patience::None || driver.has_looked() {
+                let mut core = self.lock();
+                if let Some(found) = ready(&mut core) {
+                    return Some(found);
+                }
+                driver.has_chores = core.has_chores();
             }
             if straight
                 .as_ref()
@@ -146,10 +149,14 @@ impl Inner {
         }
     }
 
-    /// Something changed that callers may wait for.
+    /// Something changed that callers may wait for, whether they drive or not.
     pub(crate) fn wake_waiters(&self, core: &Core) {
+        self.has_changed.store(true, Ordering::Relaxed);
         if core.waiters > 0 {
             self.changed.notify_all();
+        }
+        if self.caller_sleeps.load(Ordering::Relaxed) {
+            self.waker.wake();
         }
     }
 
@@ -197,7 +204,9 @@ impl Quiet {
         let looks_at_clock = self.passes.is_multiple_of(per_yield);
         if let Some(spin) = spin {
             if !looks_at_clock {
-                std::hint::spin_loop();
+                if self.passes > 1 {
+                    std::hint::spin_loop();
+                }
                 return Patience::None;
             }
             let now = Instant::now();

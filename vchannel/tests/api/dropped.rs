@@ -148,10 +148,10 @@ fn a_message_forgotten_half_unpacked_blocks_its_own_flow_and_nothing_else() {
             &nodes,
             0,
             1,
-            vec![(vec![1; 10], Cheaper), (vec![2; 10], Cheaper)],
+            vec![(vec![1; 100], Cheaper), (vec![2; 100], Cheaper)],
         );
         {
-            let mut into = [0; 10];
+            let mut into = [0; 100];
             let mut unpacking = there.begin_unpacking().expect("begins");
             unpacking
                 .unpack_cheaper(&mut into)
