@@ -12,7 +12,7 @@ use crate::link::{LaneOutput, Link, Output};
 
 /// Bytes that are taken from flows for a lane before it has sent them: flows take turns up
 /// to there, and no further.
-const OUTBOX_BYTES: usize = 256 << 10;
+const OUTBOX_BYTES: usize = 1 << 20;
 
 /// Bytes of control frames that are taken at once.
 const CONTROL_BYTES: usize = 16 << 10;

@@ -216,9 +216,9 @@ pub struct Tuning {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TcpTuning {
     /// Kernel buffer of a bulk lane, in each direction; zero leaves it to the kernel, which
-    /// adapts it. Default: 512 KiB.
+    /// adapts it. Default: 2 MiB.
     pub bulk_buffer_bytes: usize,
-    /// Bytes of a bulk lane that the kernel may hold unsent. Default: 256 KiB.
+    /// Bytes of a bulk lane that the kernel may hold unsent. Default: 2 MiB.
     pub bulk_unsent_bytes: u32,
     /// Bytes of an urgent lane that the kernel may hold unsent. Default: 64 KiB.
     pub urgent_unsent_bytes: u32,
@@ -231,8 +231,8 @@ pub struct TcpTuning {
 impl Default for TcpTuning {
     fn default() -> Self {
         Self {
-            bulk_buffer_bytes: 512 << 10,
-            bulk_unsent_bytes: 256 << 10,
+            bulk_buffer_bytes: 2 << 20,
+            bulk_unsent_bytes: 2 << 20,
             urgent_unsent_bytes: 64 << 10,
             keepalive: Duration::from_secs(10),
             user_timeout: Duration::from_secs(30),

@@ -38,6 +38,8 @@ pub(super) struct Input {
     pub(super) straight: Option<Straight>,
     /// Whether frames went straight lately: the next one's header is then read by itself.
     pub(super) prefers_straight: bool,
+    /// Since when the frame whose header is here waits for a slot.
+    pub(super) refused_at: Option<Time>,
     /// The block that is coming, and how much of it is waited for.
     pub(super) coming: Option<Coming>,
     pub(super) gather: Gather,
@@ -84,6 +86,7 @@ impl Input {
             frame_bytes: None,
             straight: None,
             prefers_straight: false,
+            refused_at: None,
             coming: None,
             gather: Gather::new(),
             held: VecDeque::new(),
@@ -97,6 +100,9 @@ impl Input {
     /// whether they can be.
     pub(super) fn goes_straight(&self) -> bool {
         self.straight.is_some()
-            || (self.prefers_straight && self.batch.is_none() && self.small.len() < HEADER_BYTES)
+            || (self.prefers_straight
+                && self.batch.is_none()
+                && self.frame_bytes.is_none()
+                && self.small.len() <= HEADER_BYTES)
     }
 }

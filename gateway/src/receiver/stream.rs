@@ -7,6 +7,7 @@ use madgate_gtm::wire::{DESCRIPTOR_BYTES, Descriptor, Flags, HEADER_BYTES};
 
 use super::Receiver;
 use super::input::Input;
+use super::straight::Begun;
 use crate::counters::add;
 use crate::fault::Fault;
 use crate::scan::{bytes_of_credit, scan};
@@ -70,7 +71,7 @@ impl Receiver {
         self.serve_touched();
         input.frame_bytes = scanned.partial.map(|header| header.frame_bytes());
         if let Some(header) = scanned.partial
-            && self.begin_straight(input, &header, batch)
+            && matches!(self.begin_straight(input, &header, batch), Begun::Straight)
         {
             batch.clear();
         }

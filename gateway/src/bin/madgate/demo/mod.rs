@@ -45,6 +45,9 @@ const READY_LIMIT: Duration = Duration::from_secs(10);
 /// The file that the gateway leaves its counters in.
 const STATS: &str = "gateway-stats.json";
 
+/// How often the gateway writes them.
+const STATS_INTERVAL: &str = "50ms";
+
 /// Shows the main job: copies files from one cluster to another through a gateway.
 ///
 /// Makes a cluster file with a TCP network and a shared-memory network, starts the nodes of
@@ -112,7 +115,8 @@ impl Demo<'_> {
             "starting three processes: a0 and gw meet over tcp, gw and b0 over shared memory",
         )?;
         let stats = place.file(STATS);
-        let with_stats = ["--stats-json".into(), stats.clone().into()];
+        let mut with_stats: Vec<OsString> = vec!["--stats-json".into(), stats.clone().into()];
+        with_stats.extend(["--stats-interval", STATS_INTERVAL].map(OsString::from));
         let gateway = self.node(Stage::Forwarded, "gateway", "gw", &with_stats)?;
         let folder = ["--dir".into(), place.received().into()];
         let _b0 = self.node(Stage::Forwarded, "serve", "b0", &folder)?;
@@ -121,6 +125,7 @@ impl Demo<'_> {
         let started = Instant::now();
         self.copy(&paths)?;
         let copy_seconds = started.elapsed().as_secs_f64();
+        let gateway_copies_per_frame = copies_per_frame(&stats)?;
         let comparison = verify::compare(&sources, &place.received());
         for path in &comparison.different {
             eprintln!("madgate: {} did not arrive as it is", path.display());
@@ -150,7 +155,7 @@ impl Demo<'_> {
             direct_right_half_rtt_us: right.half_rtt_us(),
             forwarded_half_rtt_us: forwarded.half_rtt_us(),
             gateway_peak_rss_bytes,
-            gateway_copies_per_frame: copies_per_frame(&stats)?,
+            gateway_copies_per_frame,
             rounds: forwarded.rounds(),
         })
     }
@@ -245,8 +250,21 @@ fn peak_rss(process: u32) -> Result<u64, Failure> {
         .ok_or_else(|| Failure::new("the kernel does not say how much memory the gateway has had"))
 }
 
+/// The copies that the gateway has made of each frame until now.
 fn copies_per_frame(stats: &Path) -> Result<f64, Failure> {
     let what = || "cannot read the gateway's counters".to_owned();
+    // What is there may be old; what comes next is not.
+    match fs::remove_file(stats) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error).or_fail(what),
+        _ => {}
+    }
+    let asked = Instant::now();
+    while !stats.exists() {
+        if asked.elapsed() > READY_LIMIT {
+            return Err(Failure::new("the gateway does not write its counters"));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
     let text = fs::read_to_string(stats).or_fail(what)?;
     let counters: Value = serde_json::from_str(&text).or_fail(what)?;
     let copies = counters["copies_per_frame"].as_f64();

@@ -29,6 +29,7 @@ pub(crate) struct Report {
     pub(crate) direct_right_half_rtt_us: f64,
     pub(crate) forwarded_half_rtt_us: f64,
     pub(crate) gateway_peak_rss_bytes: u64,
+    /// While the files were copied.
     pub(crate) gateway_copies_per_frame: f64,
     /// How often each figure was measured; it is the median.
     pub(crate) rounds: usize,
