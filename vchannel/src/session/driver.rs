@@ -24,6 +24,9 @@ const SLOT_PASSES: u32 = 32;
 /// while spinning: one system call instead of two.
 const HOT_PASSES: u32 = 8;
 
+/// Receptions in a row after which a lane is only looked at, no longer watched.
+const STREAK: u32 = 32;
+
 /// What belongs to whoever drives.
 #[derive(Debug)]
 pub(crate) struct Driver {
@@ -43,6 +46,11 @@ pub(crate) struct Driver {
     is_caller: bool,
     /// The lane of small frames that brought something last.
     hot: Option<usize>,
+    /// How often it did in a row, nothing else having come in between.
+    streak: u32,
+    /// Whether its descriptor is out of the poller: it is looked at in every pass, and the
+    /// kernel need not note each arrival for the poller too.
+    is_unwatched: bool,
     /// Whether there may be something to do besides receiving.
     pub(super) has_chores: bool,
     /// Whether bulk lanes had to wait in the last pass for small frames to be looked at.
@@ -74,6 +82,8 @@ impl Driver {
             now: Time(0),
             is_caller: false,
             hot: None,
+            streak: 0,
+            is_unwatched: false,
             has_chores: true,
             has_put_off: false,
             writable: Vec::new(),
@@ -110,6 +120,43 @@ impl Driver {
         }
     }
 
+    /// A lane of small frames has brought something.
+    fn heat(&mut self, index: usize) {
+        if self.hot != Some(index) {
+            self.watch_hot();
+            self.hot = Some(index);
+            self.streak = 0;
+        }
+    }
+
+    /// The hot lane has brought something once more.
+    fn note_streak(&mut self) {
+        self.streak = self.streak.saturating_add(1);
+        if self.streak < STREAK || self.is_unwatched {
+            return;
+        }
+        if let Some(input) = self.hot.and_then(|hot| self.inputs[hot].as_ref()) {
+            let (descriptor, _) = input.receiver.descriptor();
+            self.is_unwatched = self.poller.remove(descriptor).is_ok();
+        }
+    }
+
+    /// The hot lane is watched again, as the thread is going to sleep or to look elsewhere.
+    fn watch_hot(&mut self) {
+        self.streak = 0;
+        if !std::mem::take(&mut self.is_unwatched) {
+            return;
+        }
+        let Some(hot) = self.hot else { return };
+        if let Some(input) = &self.inputs[hot] {
+            let (descriptor, interest) = input.receiver.descriptor();
+            let token = Token::Input(hot, input.class).to_number();
+            if let Err(error) = self.poller.add(descriptor, token, interest) {
+                tracing::error!(%error, "a link cannot be waited for");
+            }
+        }
+    }
+
     /// Whether some links are of shared memory, so that looking again is cheap.
     pub(crate) const fn has_static_inputs(&self) -> bool {
         !self.static_inputs.is_empty()
@@ -136,11 +183,15 @@ impl Inner {
             self.do_chores(driver);
         }
         if driver.has_static_inputs() {
+            driver.watch_hot();
             busy |= self.poll_slots(driver, straight.as_deref_mut());
+        } else if straight.is_some() {
+            driver.watch_hot();
         } else if let Some(hot) = driver.hot
-            && straight.is_none()
+            && self.receive(driver, hot, None)
         {
-            busy |= self.receive(driver, hot, None);
+            busy = true;
+            driver.note_streak();
         }
         if !driver.has_looked {
             return busy;
@@ -214,6 +265,9 @@ impl Inner {
         timeout: Option<Duration>,
         mut straight: Option<&mut Straight<'_>>,
     ) -> bool {
+        if timeout != Some(Duration::ZERO) {
+            driver.watch_hot();
+        }
         driver.ready.clear();
         match driver.poller.wait(timeout) {
             Ok(ready) => driver.ready.extend_from_slice(ready),
@@ -247,7 +301,9 @@ impl Inner {
                     let received = self.receive(driver, index, straight.as_deref_mut());
                     if received && ready.token & BULK_BIT == 0 {
                         small_bytes = true;
-                        driver.hot = Some(index);
+                        driver.heat(index);
+                    } else {
+                        driver.streak = 0;
                     }
                 }
                 Token::Output(link, class) => self.handle_writable(driver, link, class),
@@ -556,7 +612,10 @@ impl Inner {
                 // Closing the descriptor takes it out anyway.
                 let _ = driver.poller.remove(descriptor);
                 driver.static_inputs.retain(|other| *other != at);
-                driver.hot = driver.hot.filter(|other| *other != at);
+                if driver.hot == Some(at) {
+                    driver.hot = None;
+                    driver.is_unwatched = false;
+                }
             }
         }
         let output = self.output(index);
