@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use crossbeam_channel::Receiver as Mailbox;
+use madgate_gtm::transit::Lane;
 use madgate_gtm::wire::HEADER_BYTES;
 use madgate_tm::{LaneClass, LaneError, LaneReceiver, Poller, Ready};
 
@@ -168,8 +169,10 @@ impl Receiver {
             return;
         };
         input.active_at = now;
-        let is_pointless = !input.is_static && self.waiting.sleeps_at_once();
-        let is_hot = !is_pointless && input.gather.is_off();
+        // Large frames come in batches, each of which is worth being woken for.
+        let is_worth_it = input.is_static
+            || (input.rules.lane == Lane::Urgent && !self.waiting.sleeps_at_once());
+        let is_hot = is_worth_it && input.gather.is_off();
         if is_hot != input.is_hot {
             input.is_hot = is_hot;
             if is_hot {
