@@ -170,8 +170,8 @@ impl Receiver {
         };
         input.active_at = now;
         // Large frames come in batches, each of which is worth being woken for.
-        let is_worth_it = input.is_static
-            || (input.rules.lane == Lane::Urgent && !self.waiting.sleeps_at_once());
+        let is_worth_it =
+            input.is_static || (input.rules.lane == Lane::Urgent && !self.waiting.sleeps_at_once());
         let is_hot = is_worth_it && input.gather.is_off();
         if is_hot != input.is_hot {
             input.is_hot = is_hot;
