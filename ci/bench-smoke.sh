@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The scenario benches run, and what arrives in them is what was sent; a short soak finds
-# nothing; the benches of the parts run once. One short round: it shows that they work, not how fast anything is.
+# nothing; the benches of the parts run once. One short round: it shows that they work, not
+# how fast anything is.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 cargo run --release -p madgate-benches --bin relay -- --quick
