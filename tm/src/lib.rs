@@ -24,6 +24,8 @@
 //! Nothing here blocks: every call does what it can now, and a [`Poller`] waits on as many
 //! lanes as there are.
 //!
+//! [`Gather`] decides how much of what is certain to come is worth waiting for.
+//!
 //! Start reading in [`lane`](mod@lane), then [`tcp`](mod@tcp) (the simple one), then
 //! [`shm`](mod@shm) (the fast one).
 
@@ -31,6 +33,7 @@
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+mod gather;
 pub mod lane;
 mod piece;
 pub mod poller;
@@ -39,6 +42,7 @@ pub mod shm;
 mod slot;
 pub mod tcp;
 
+pub use gather::Gather;
 pub use lane::{
     Establishing, Lane, LaneClass, LaneError, LaneReceiver, LaneSender, LentSlot, Listener, Piece,
     ReceivedSlot, Shape, Stranger,

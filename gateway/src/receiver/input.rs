@@ -7,9 +7,8 @@ use bytes::BytesMut;
 use madgate_gtm::Time;
 use madgate_gtm::transit::Lane;
 use madgate_gtm::wire::HEADER_BYTES;
-use madgate_tm::{LaneClass, LaneReceiver, ReceivedSlot, Shape};
+use madgate_tm::{Gather, LaneClass, LaneReceiver, ReceivedSlot, Shape};
 
-use super::gather::Gather;
 use super::straight::Straight;
 use super::stream::Coming;
 use crate::link::Link;

@@ -148,7 +148,8 @@ impl Receiver {
         let due = self.timed.iter().filter_map(|&index| {
             let input = self.inputs[index].as_ref()?;
             let held = input.short_since.map(|since| since + PARK_AFTER);
-            [held, input.gather.deadline()].into_iter().flatten().min()
+            let gathered = input.gather.deadline().map(|at| Time(0) + at);
+            [held, gathered].into_iter().flatten().min()
         });
         due.min().map(|at| at.since(now))
     }
@@ -175,7 +176,7 @@ impl Receiver {
                 if input
                     .gather
                     .deadline()
-                    .is_some_and(|deadline| now >= deadline)
+                    .is_some_and(|deadline| now.since(Time(0)) >= deadline)
                 {
                     input.gather.give_up(&mut *input.receiver);
                 }

@@ -10,7 +10,6 @@
 //!          └ slots.rs     shared memory: slot by slot
 //! ```
 
-mod gather;
 mod input;
 mod memory;
 mod slots;

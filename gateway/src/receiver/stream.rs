@@ -1,9 +1,9 @@
 //! Receiving from sockets: batches of bytes, parsed where they are.
 
 use bytes::BytesMut;
-use madgate_gtm::Header;
 use madgate_gtm::transit::Lane;
 use madgate_gtm::wire::{DESCRIPTOR_BYTES, Descriptor, Flags, HEADER_BYTES};
+use madgate_gtm::{Header, Time};
 
 use super::Receiver;
 use super::input::Input;
@@ -103,6 +103,7 @@ impl Receiver {
             certain += may_come.min(usize::try_from(of_block).unwrap_or(usize::MAX));
         }
         let now = self.engine.now();
+        let now = now.since(Time(0));
         input.gather.expect(&mut *input.receiver, certain, now);
     }
 

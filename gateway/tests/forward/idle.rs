@@ -8,6 +8,7 @@ use madgate_vchannel::Cluster;
 use madgate_vchannel::conductor::LinkKind;
 
 use crate::hostile::Member;
+use crate::support;
 use crate::world::World;
 
 /// Nodes on the left, each with a link to the gateway.
@@ -19,8 +20,14 @@ const MOST_BYTES: u64 = 100 << 20;
 /// Where the process that plays the nodes finds the cluster file.
 const CLUSTER: &str = "MADGATE_TEST_CLUSTER";
 
+/// Descriptors that one of the processes has open for each of them, at most.
+const DESCRIPTORS: u64 = 16;
+
 #[test]
 fn a_thousand_idle_links_cost_little() {
+    if !support::have(support::descriptors(NODES as u64 * DESCRIPTORS)) {
+        return;
+    }
     let mut world = World::new("")
         .networks(&[("left", "tcp"), ("right", "tcp")])
         .node("gw", &[("left", "tcp"), ("right", "tcp")])

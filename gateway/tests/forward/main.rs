@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "where something is missing a test ends")]
 
+#[path = "../support/mod.rs"]
+mod support;
+
 mod blocked;
 mod chains;
 mod endings;

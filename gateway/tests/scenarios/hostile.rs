@@ -10,11 +10,10 @@ use madgate_gtm::wire::{
 };
 use madgate_tm::{Endpoint, LaneClass};
 use madgate_vchannel::conductor::LinkKind;
-use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::stage::member::{Member, MemberLink, OpenFlow, sealed};
 use crate::stage::{Counts, Plan, Process, alone, await_messages, loopback};
-use crate::support::{Missing, have};
+use crate::support::{descriptors, have};
 
 /// Whom the misbehaving member talks to, and by which kind of link.
 #[derive(Debug, Clone, Copy)]
@@ -338,22 +337,10 @@ fn corrupt_is_refused(scene: &mut Scene) {
 /// Connections that say nothing.
 const CROWD: usize = 10_000;
 
-/// Whether this process may have so many.
-fn descriptors() -> Result<(), Missing> {
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    setrlimit(Resource::Nofile, limit).unwrap();
-    let most = limit.maximum.unwrap_or(u64::MAX);
-    if most >= u64::try_from(CROWD).unwrap() + 200 {
-        return Ok(());
-    }
-    Err(Missing(format!("{CROWD} descriptors, not {most}")))
-}
-
 #[test]
 fn ten_thousand_that_say_nothing() {
     let _alone = alone();
-    if !have(descriptors()) {
+    if !have(descriptors(CROWD as u64 + 200)) {
         return;
     }
     let plan = Plan::pair("").node("a1", &[("left", loopback())]);

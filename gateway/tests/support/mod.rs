@@ -16,6 +16,8 @@ pub mod netns;
 use std::env;
 use std::fmt;
 
+use rustix::process::{Resource, getrlimit, setrlimit};
+
 /// What a test needs and this machine does not have.
 #[derive(Debug, Clone)]
 pub struct Missing(pub String);
@@ -34,4 +36,16 @@ pub fn have(needed: Result<(), Missing>) -> bool {
     assert!(!in_ci, "missing: {missing}");
     eprintln!("skipped: {missing}");
     false
+}
+
+/// Lets this process, and those that it starts, have `count` open descriptors.
+pub fn descriptors(count: u64) -> Result<(), Missing> {
+    let mut limit = getrlimit(Resource::Nofile);
+    let most = limit.maximum.unwrap_or(u64::MAX);
+    if most < count {
+        return Err(Missing(format!("{count} open descriptors, not {most}")));
+    }
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit)
+        .map_err(|error| Missing(format!("{count} open descriptors: {error}")))
 }

@@ -36,6 +36,13 @@ pub(crate) struct Wanted {
     pub(crate) receive: madgate_gtm::wire::ReceiveMode,
 }
 
+impl Wanted {
+    /// Bytes of the block that are not there.
+    pub(crate) fn missing(&self) -> usize {
+        usize::try_from(self.length - self.filled).unwrap_or(usize::MAX)
+    }
+}
+
 /// Why a frame of a member cannot be used; its link is closed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FrameFault {

@@ -48,6 +48,8 @@ pub(crate) struct Driver {
     hot: Option<usize>,
     /// How often it did in a row, nothing else having come in between.
     streak: u32,
+    /// The bulk lane of which more than the next bytes is waited for at once.
+    gathering: Option<usize>,
     /// Whether its descriptor is out of the poller: it is looked at in every pass, and the
     /// kernel need not note each arrival for the poller too.
     is_unwatched: bool,
@@ -83,6 +85,7 @@ impl Driver {
             is_caller: false,
             hot: None,
             streak: 0,
+            gathering: None,
             is_unwatched: false,
             has_chores: true,
             has_put_off: false,
@@ -118,6 +121,25 @@ impl Driver {
             Some(_) if !is_straight => HOT_PASSES,
             _ => 1,
         }
+    }
+
+    /// What has been waited for too long is not waited for any longer.
+    fn end_gathering(&mut self) {
+        let Some(index) = self.gathering else { return };
+        let input = self.inputs[index].as_mut();
+        let still = input.is_some_and(|input| {
+            input.end_gathering(self.now);
+            input.gathers_until().is_some()
+        });
+        if !still {
+            self.gathering = None;
+        }
+    }
+
+    /// For how long it still is.
+    fn gathering_time(&self) -> Option<Duration> {
+        let input = self.inputs[self.gathering?].as_ref()?;
+        Some(input.gathers_until()?.since(self.now))
     }
 
     /// A lane of small frames has brought something.
@@ -197,10 +219,14 @@ impl Inner {
             return busy;
         }
         self.watch_blocked(driver);
+        driver.end_gathering();
         let timeout = match patience {
             Patience::None => Some(Duration::ZERO),
             Patience::Sleep(_) if busy || !Self::arm_slots(driver) => Some(Duration::ZERO),
-            Patience::Sleep(most) => self.sleep_time(most, driver.is_caller),
+            Patience::Sleep(most) => {
+                let most = driver.gathering_time().into_iter().chain(most).min();
+                self.sleep_time(most, driver.is_caller)
+            }
         };
         busy |= self.poll_descriptors(driver, timeout, straight);
         busy |= self.handle_due(driver.now);
@@ -329,7 +355,13 @@ impl Inner {
         }
         let link = input.link;
         let scratch = &mut driver.scratch;
-        let received = input.receive(self, straight, scratch, driver.now);
+        let mut straight = straight;
+        let received = input.receive(self, straight.as_deref_mut(), scratch, driver.now);
+        if input.class == LaneClass::Bulk && !input.is_static() {
+            input.gather(straight.as_deref(), driver.now);
+            let gathers = input.gathers_until().is_some();
+            driver.gathering = gathers.then_some(index).or(driver.gathering);
+        }
         match received {
             Ok(bytes) => bytes > 0,
             Err(error) => {

@@ -8,7 +8,7 @@
 use bytes::BytesMut;
 use madgate_gtm::wire::{DESCRIPTOR_BYTES, Flags, HEADER_BYTES, Kind, checksum};
 use madgate_gtm::{Header, Reassembly, Time};
-use madgate_tm::{LaneClass, LaneError, LaneReceiver, ReceivedSlot, Shape};
+use madgate_tm::{Gather, LaneClass, LaneError, LaneReceiver, ReceivedSlot, Shape};
 
 use super::Inner;
 use super::arrival::{Destination, FrameFault, Wanted};
@@ -53,6 +53,10 @@ pub(crate) struct Input {
     pub(crate) class: LaneClass,
     pub(crate) receiver: Box<dyn LaneReceiver>,
     is_static: bool,
+    /// Whether the last payload went straight to the block that is being unpacked.
+    goes_straight: bool,
+    /// How much of that block is waited for at once.
+    gather: Gather,
     /// What is there of frames that are not complete: on bulk lanes at most a head.
     batch: BytesMut,
     /// The payload that is arriving.
@@ -79,6 +83,8 @@ impl Input {
             class,
             receiver,
             is_static,
+            goes_straight: false,
+            gather: Gather::new(),
             batch: BytesMut::new(),
             arriving: None,
         }
@@ -96,9 +102,34 @@ impl Input {
             .is_some_and(|arriving| arriving.straight.is_some())
     }
 
+    /// Waits for more of the block that is being unpacked at once than the next bytes: all of
+    /// it is on its way, as far as its source was granted. Only while it goes straight there.
+    pub(crate) fn gather(&mut self, straight: Option<&Straight<'_>>, now: Time) {
+        let coming = match straight {
+            Some(straight) if self.goes_straight => straight.wanted.missing(),
+            _ => 0,
+        };
+        self.gather
+            .expect(&mut *self.receiver, coming, now.since(Time(0)));
+    }
+
+    /// Until when the lane is waited for like that.
+    pub(crate) fn gathers_until(&self) -> Option<Time> {
+        Some(Time(0) + self.gather.deadline()?)
+    }
+
+    /// The lane wakes with the next byte again, if what it is waited for takes too long.
+    pub(crate) fn end_gathering(&mut self, now: Time) {
+        if self.gathers_until().is_some_and(|at| now >= at) {
+            self.gather.give_up(&mut *self.receiver);
+        }
+    }
+
     /// The block that a payload goes straight to is given up: the payload is received, to be
     /// dropped.
     pub(crate) fn abandon_straight(&mut self) {
+        self.goes_straight = false;
+        self.gather.stop(&mut *self.receiver);
         if let Some(arriving) = &mut self.arriving
             && arriving.straight.take().is_some()
         {
@@ -194,6 +225,7 @@ impl Input {
         arriving.place(rest, straight);
         debug_assert_eq!(arriving.filled, came);
         self.batch.clear();
+        self.goes_straight = arriving.straight.is_some();
         self.arriving = Some(arriving);
         Ok(())
     }

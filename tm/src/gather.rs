@@ -7,8 +7,7 @@
 
 use std::time::Duration;
 
-use madgate_gtm::Time;
-use madgate_tm::LaneReceiver;
+use crate::lane::LaneReceiver;
 
 /// Bytes that are waited for at once, at most.
 const GATHER_MOST: usize = 256 << 10;
@@ -22,16 +21,24 @@ const GATHER_TIME: Duration = Duration::from_micros(200);
 /// Turns without gathering after it has taken too long.
 const TURNS_OFF: u32 = 256;
 
-/// How much one lane is waited for.
+/// How much one lane is waited for. Times count from any moment, the same for all calls.
 #[derive(Debug)]
-pub(super) struct Gather {
+pub struct Gather {
     limit: usize,
     turns_off: u32,
-    deadline: Option<Time>,
+    deadline: Option<Duration>,
+}
+
+impl Default for Gather {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl Gather {
-    pub(super) const fn new() -> Self {
+    /// Off.
+    #[must_use]
+    pub const fn new() -> Self {
         Self {
             limit: GATHER_MOST,
             turns_off: 0,
@@ -40,17 +47,19 @@ impl Gather {
     }
 
     /// Whether the lane wakes with the first byte.
-    pub(super) const fn is_off(&self) -> bool {
+    #[must_use]
+    pub const fn is_off(&self) -> bool {
         self.deadline.is_none()
     }
 
     /// When the lane is not to be waited for any longer.
-    pub(super) const fn deadline(&self) -> Option<Time> {
+    #[must_use]
+    pub const fn deadline(&self) -> Option<Duration> {
         self.deadline
     }
 
     /// Something came in time, and now `coming` bytes are certain to come.
-    pub(super) fn expect(&mut self, lane: &mut dyn LaneReceiver, coming: usize, now: Time) {
+    pub fn expect(&mut self, lane: &mut dyn LaneReceiver, coming: usize, now: Duration) {
         if self.deadline.is_some() {
             self.limit = (self.limit * 2).min(GATHER_MOST);
         }
@@ -65,7 +74,7 @@ impl Gather {
     }
 
     /// It took too long.
-    pub(super) fn give_up(&mut self, lane: &mut dyn LaneReceiver) {
+    pub fn give_up(&mut self, lane: &mut dyn LaneReceiver) {
         self.stop(lane);
         self.limit /= 2;
         if self.limit < GATHER_LEAST {
@@ -75,7 +84,7 @@ impl Gather {
     }
 
     /// The lane is to wake with the first byte.
-    pub(super) fn stop(&mut self, lane: &mut dyn LaneReceiver) {
+    pub fn stop(&mut self, lane: &mut dyn LaneReceiver) {
         if self.deadline.take().is_some() {
             // A lane that has failed says so when it is received from.
             let _ = lane.set_low_water(1);
