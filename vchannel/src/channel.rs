@@ -255,7 +255,7 @@ struct Claimed {
     flow: u32,
     /// The message, if it was taken out of the flow; else the flow is claimed for it.
     early: Option<Early>,
-    /// Whether credit is to be sent.
+    /// Whether something is to be sent, such as credit.
     is_dirty: bool,
 }
 

@@ -164,8 +164,12 @@ pub(crate) fn send(channel: &Channel, flow: u32, message: u32, lent: &[Lent<'_>]
                 if held_back.is_some() {
                     inner.wait(None, None, |core| {
                         let slot = &core.out_flows[flow as usize];
-                        let goes_on = slot.flow.changes() != seen.0 || core.takes_more(link);
-                        goes_on.then_some(())
+                        let is_due = slot
+                            .flow
+                            .next_deadline()
+                            .is_some_and(|at| inner.now() >= at);
+                        let has_changed = slot.flow.changes() != seen.0;
+                        (is_due || has_changed || core.takes_more(link)).then_some(())
                     });
                     // What was held back is not sent twice: a flow that was interrupted
                     // sends again by itself.
@@ -195,17 +199,18 @@ fn send_one(
     let lane = lane_for(&mut lanes, length);
     let sent = lane.flush().and_then(|_| send_on(lane, &transmit, lent));
     match sent {
-        Ok(Borrowed::Left(())) => None,
+        Ok(Borrowed::Left(())) => {
+            lane.is_blocked = false;
+            None
+        }
         Ok(Borrowed::Queued) => {
             lane.is_blocked = true;
-            drop(lanes);
-            inner.lock().note_blocked(link);
+            inner.lock().note_blocked(link, output);
             None
         }
         Ok(Borrowed::NotNow(())) => {
             lane.is_blocked = true;
-            drop(lanes);
-            inner.lock().note_blocked(link);
+            inner.lock().note_blocked(link, output);
             Some(transmit)
         }
         // The driver closes the link, and the flow sends again when it is back.

@@ -3,7 +3,7 @@
 //! While callers come and go it only ticks, so that a call never has to wake it; when no
 //! caller has come for a tick it drives; when callers wait for long (they drive) it parks.
 //! While messages come so fast that each would be a system call of its own, it flushes what
-//! gathers.
+//! gathers, and drives in between.
 
 use std::io;
 use std::sync::Arc;
@@ -22,6 +22,9 @@ const TICKS_TO_PARK: u32 = 50;
 
 /// How often it flushes while small messages gather.
 const GATHER: Duration = Duration::from_micros(20);
+
+/// Flushes between two times that it drives: nobody else may.
+const GATHERS_PER_DRIVE: u32 = 8;
 
 /// Flushes that find nothing after which gathering ends.
 const EMPTY_GATHERS: u32 = 20;
@@ -94,7 +97,17 @@ fn drive(inner: &Inner) {
 /// Flushes what gathers, until nothing does.
 fn gather(inner: &Inner) {
     let mut empty = 0;
+    let mut passes = 0_u32;
     while empty < EMPTY_GATHERS && !inner.is_over.load(Ordering::SeqCst) {
+        passes = passes.wrapping_add(1);
+        if passes.is_multiple_of(GATHERS_PER_DRIVE)
+            && let Some(mut driver) = inner.try_drive()
+        {
+            driver.begin_drive(false, inner.now());
+            inner.drive(&mut driver, Patience::None, None);
+            drop(driver);
+            inner.pass_the_wheel();
+        }
         let is_dirty = !inner.lock().dirty.is_empty();
         if is_dirty {
             empty = 0;

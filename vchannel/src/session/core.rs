@@ -71,12 +71,14 @@ pub(crate) struct Core {
     pub(crate) heard: Vec<(NodeId, u64)>,
     /// Links that the conductor need not dial any more.
     pub(crate) to_cancel: Vec<LinkRequest>,
-    /// Lanes that sleepers are to be woken for when they take more: link, is bulk.
+    /// Links with a lane that took less than it was offered, which nobody waits for yet.
     pub(crate) blocked: Vec<u32>,
 
     /// Acknowledgements to come, oldest first.
     pub(super) timed: VecDeque<(Time, u32)>,
     pub(super) sweep_at: Option<Time>,
+    /// Whether there was no deadline before: a driver that sleeps does not know of one.
+    pub(super) has_first_deadline: bool,
     /// Threads that wait without driving.
     pub(crate) waiters: usize,
     pub(crate) is_closed: bool,
@@ -121,6 +123,7 @@ impl Core {
             blocked: Vec::new(),
             timed: VecDeque::new(),
             sweep_at: None,
+            has_first_deadline: false,
             waiters: 0,
             is_closed: false,
             next_seed: incarnation,
@@ -294,6 +297,7 @@ impl Core {
         self.mark_dirty(link_index);
         if self.sweep_at.is_none() {
             self.sweep_at = Some(Time(0));
+            self.has_first_deadline = true;
         }
     }
 
@@ -314,11 +318,16 @@ impl Core {
         self.mark_dirty(link);
     }
 
-    /// A lane of `link` took less than it was offered.
-    pub(crate) fn note_blocked(&mut self, link: u32) {
-        self.blocked.push(link);
-        if let Some(link) = &mut self.links[link as usize] {
+    /// A lane of `link`, whose sending side is `output`, took less than it was offered: the
+    /// driver waits until it takes more.
+    pub(crate) fn note_blocked(&mut self, index: u32, output: &Arc<LinkOutput>) {
+        if self.is_output(index, output)
+            && let Some(link) = &mut self.links[index as usize]
+        {
             link.is_stalled = true;
+            if !self.blocked.contains(&index) {
+                self.blocked.push(index);
+            }
         }
     }
 
@@ -432,6 +441,7 @@ impl Core {
         link.credits.clear();
         link.waiting.clear();
         link.is_gathering = false;
+        link.is_stalled = false;
         link.is_dialing = false;
         let flows = std::mem::take(&mut link.flows);
         let is_dialed = link.is_dialed;
@@ -458,6 +468,7 @@ impl Core {
             }
         }
         self.broken.retain(|broken| *broken != index);
+        self.blocked.retain(|blocked| *blocked != index);
         self.sweep_at = Some(now);
         Some(id)
     }
@@ -470,11 +481,16 @@ impl Core {
 
     /// What is sent on a link fails: the driver closes it, if it is still there.
     pub(crate) fn note_broken(&mut self, index: u32, output: &Arc<LinkOutput>) {
-        let link = self.links.get(index as usize).and_then(Option::as_ref);
-        let current = link.and_then(|link| link.output.as_ref());
-        if current.is_some_and(|current| Arc::ptr_eq(current, output)) {
+        if self.is_output(index, output) {
             self.broken.push(index);
         }
+    }
+
+    /// Whether `output` still is the sending side of link `index`.
+    fn is_output(&self, index: u32, output: &Arc<LinkOutput>) -> bool {
+        let link = self.links.get(index as usize).and_then(Option::as_ref);
+        let current = link.and_then(|link| link.output.as_ref());
+        current.is_some_and(|current| Arc::ptr_eq(current, output))
     }
 
     // ---- time ---------------------------------------------------------------------------

@@ -4,6 +4,7 @@
 //! lies between the wire and the caller. The progress thread drives only while no caller is
 //! inside ([`background`](super::background)).
 
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -383,27 +384,36 @@ impl Inner {
             std::mem::take(&mut core.blocked)
         };
         for link in blocked {
+            let mut waits = false;
             for class in [LaneClass::Urgent, LaneClass::Bulk] {
-                self.watch(driver, link, class);
+                waits |= self.watch(driver, link, class);
             }
+            if !waits {
+                // Room came before anybody waited for it.
+                self.handle_room(link);
+            }
+            // Somebody may have found the sending side taken meanwhile.
+            self.flush_if_missed(link);
         }
     }
 
-    fn watch(&self, driver: &mut Driver, link: u32, class: LaneClass) {
+    /// Waits for a lane, if it is blocked. Returns whether it does.
+    fn watch(&self, driver: &mut Driver, link: u32, class: LaneClass) -> bool {
         let Some(output) = self.output(link) else {
-            return;
+            return false;
         };
         let mut lanes = output.lock();
         let lane = lanes.lane(class);
-        if !lane.is_blocked || driver.writable.contains(&(link, class)) {
-            return;
+        if !lane.is_blocked {
+            return false;
+        }
+        if driver.writable.contains(&(link, class)) {
+            return true;
         }
         // Room that came since then: flush instead of waiting.
         if !lane.sender.arm().unwrap_or(false) {
             lane.is_blocked = false;
-            drop(lanes);
-            self.handle_room(link);
-            return;
+            return false;
         }
         let (descriptor, interest) = lane.sender.descriptor();
         let token = Token::Output(link, class).to_number();
@@ -411,6 +421,7 @@ impl Inner {
             Ok(()) => driver.writable.push((link, class)),
             Err(error) => tracing::warn!(%error, "a lane cannot be waited for"),
         }
+        true
     }
 
     fn handle_writable(&self, driver: &mut Driver, link: u32, class: LaneClass) {
@@ -494,6 +505,8 @@ impl Inner {
 
     /// Tells the conductor which links are needed, which no longer, and who was heard of.
     pub(crate) fn dial_wanted(&self) {
+        // Orders reach the conductor in the order in which they were given.
+        let _in_order = self.ordering.lock().unwrap_or_else(PoisonError::into_inner);
         let (wanted, unwanted) = {
             let mut core = self.lock();
             if core.to_dial.is_empty() && core.to_cancel.is_empty() {

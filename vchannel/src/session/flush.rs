@@ -10,7 +10,7 @@ use madgate_gtm::{Time, Transmit};
 use super::Inner;
 use super::core::Core;
 use super::flows::Memory;
-use super::links::{LaneOutput, Lanes, LinkOutput, OUTBOX_BYTES};
+use super::links::{LaneOutput, Lanes, LinkOutput};
 
 /// Bytes that a flow may put on the link before the next one has its turn.
 const TURN_BYTES: usize = 64 << 10;
@@ -40,6 +40,9 @@ impl Inner {
     ///
     /// The sending side is tried, never waited for, while everything is locked.
     pub(crate) fn flush_from<'c>(&'c self, mut core: MutexGuard<'c, Core>, index: u32) {
+        if std::mem::take(&mut core.has_first_deadline) {
+            self.wake_sleeping_driver();
+        }
         loop {
             let Some(output) = core.begin_flush(index) else {
                 drop(core);
@@ -49,9 +52,8 @@ impl Inner {
             let Some(mut lanes) = output.try_lock() else {
                 return;
             };
-            self.flush_locked(core, index, &output, &mut lanes);
+            core = self.flush_locked(core, index, &output, &mut lanes);
             drop(lanes);
-            core = self.lock();
             if !core.must_flush_again(index) {
                 return;
             }
@@ -67,32 +69,36 @@ impl Inner {
         }
     }
 
+    /// Sends until flows have nothing more, or the lanes take no more. Returns with everything
+    /// locked, as it came.
     fn flush_locked<'c>(
         &'c self,
         mut core: MutexGuard<'c, Core>,
         index: u32,
         output: &Arc<LinkOutput>,
         lanes: &mut Lanes,
-    ) {
+    ) -> MutexGuard<'c, Core> {
         loop {
-            let more = core.fill(index, lanes, self.now());
+            core.fill(index, lanes, self.now());
             drop(core);
-            if let Err(error) = flush_lanes(lanes) {
+            let flushed = flush_lanes(lanes);
+            core = self.lock();
+            if let Err(error) = flushed {
                 tracing::debug!(%error, "a link takes nothing more");
                 lanes.urgent.is_blocked = true;
                 lanes.bulk.is_blocked = true;
-                self.lock().note_broken(index, output);
+                core.note_broken(index, output);
                 self.wake_sleeping_driver();
-                return;
+                return core;
             }
             if lanes.urgent.is_blocked || lanes.bulk.is_blocked {
-                self.lock().note_blocked(index);
+                core.note_blocked(index, output);
                 self.wake_sleeping_driver();
+                return core;
             }
-            if !more {
-                return;
+            if !core.has_waiting(index) {
+                return core;
             }
-            core = self.lock();
         }
     }
 
@@ -164,21 +170,15 @@ impl Core {
         link.output.clone()
     }
 
-    /// Takes from flows what their turns allow and the lanes have room for. Returns whether
-    /// there may be more.
-    fn fill(&mut self, index: u32, lanes: &mut Lanes, now: Time) -> bool {
-        let mut control = self.take_control(index, now);
+    /// Takes from flows what their turns allow and the lanes have room for.
+    fn fill(&mut self, index: u32, lanes: &mut Lanes, now: Time) {
+        let control = self.take_control(index, now);
         if !control.is_empty() {
-            lanes
-                .urgent
-                .push(Buffer::shared(Bytes::from(std::mem::take(&mut control))));
+            lanes.urgent.push(Buffer::shared(Bytes::from(control)));
         }
-        loop {
-            if !lanes.urgent.has_room() || !lanes.bulk.has_room() {
-                return false;
-            }
+        while lanes.urgent.has_room() && lanes.bulk.has_room() {
             let Some(flow) = self.next_waiting(index) else {
-                return false;
+                return;
             };
             let mut turn = 0;
             let emptied = loop {
@@ -199,13 +199,13 @@ impl Core {
                 }
             };
             self.end_turn(index, flow, emptied);
-            if turn >= TURN_BYTES
-                && lanes.bulk.outbox.queued_bytes() + lanes.urgent.outbox.queued_bytes()
-                    >= OUTBOX_BYTES
-            {
-                return true;
-            }
         }
+    }
+
+    /// Whether flows wait for their turn on a link.
+    fn has_waiting(&self, index: u32) -> bool {
+        let link = self.links.get(index as usize).and_then(Option::as_ref);
+        link.is_some_and(|link| link.is_up() && !link.waiting.is_empty())
     }
 
     /// Whether somebody found the sending side taken since it was filled last.
@@ -226,6 +226,10 @@ impl Core {
         let mut control = std::mem::take(&mut link.control);
         while let Some(flow) = link.credits.pop_front() {
             let flow = &mut self.in_flows[flow as usize];
+            if flow.link != Some(index) {
+                // It comes over another link now, and stands in the list of that one.
+                continue;
+            }
             flow.has_credit = false;
             if let Some(credit) = flow.flow.poll_credit(&mut self.budget, now) {
                 control.extend_from_slice(&credit.to_control_frame());

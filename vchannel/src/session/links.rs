@@ -117,7 +117,12 @@ pub(crate) struct Lanes {
 pub(crate) struct LaneOutput {
     pub(crate) sender: Box<dyn LaneSender>,
     pub(crate) outbox: Outbox<()>,
-    /// Whether it took less than it was offered: wait until it takes more.
+    /// Whether it took less than it was offered: wait until it takes more. Who marks it so
+    /// notes the link as blocked too, before letting go of the lane ([`Core::note_blocked`]);
+    /// who waits for it clears the mark ([`Inner::watch`]).
+    ///
+    /// [`Core::note_blocked`]: super::core::Core::note_blocked
+    /// [`Inner::watch`]: super::Inner::watch
     pub(crate) is_blocked: bool,
 }
 
@@ -171,7 +176,7 @@ impl LaneOutput {
     /// Sends what the lane takes now.
     pub(crate) fn flush(&mut self) -> Result<Flushed, OutboxError> {
         if self.outbox.is_empty() {
-            self.is_blocked = false;
+            // A lane may be full of what was sent past the queue: it says when it takes more.
             return Ok(Flushed::default());
         }
         let flushed = self.outbox.flush(&mut *self.sender, |()| {})?;

@@ -79,6 +79,8 @@ pub(crate) struct Inner {
     /// Callers that wait while somebody else drives.
     changed: Condvar,
     driver: Mutex<Driver>,
+    /// Held while the conductor is told which links are wanted, and which no longer.
+    ordering: Mutex<()>,
     waker: Waker,
     pool: pool::BufferPool,
     started: Instant,
@@ -160,6 +162,7 @@ impl Session {
             core: Mutex::new(core),
             changed: Condvar::new(),
             driver: Mutex::new(Driver::new(poller, events)),
+            ordering: Mutex::new(()),
             waker,
             pool: pool::BufferPool::new(),
             started: Instant::now(),

@@ -48,6 +48,10 @@ impl Inner {
                 break found;
             }
             if let Some(found) = self.wait_for_driver(deadline, &mut ready) {
+                // A driver that left may have woken this thread to take over.
+                if self.try_drive().is_some() {
+                    self.pass_the_wheel();
+                }
                 break found;
             }
         };
