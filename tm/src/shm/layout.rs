@@ -68,17 +68,12 @@ impl Geometry {
         Ok(geometry)
     }
 
-    /// What a side makes: the slots that it is tuned for where it sends, a single small
-    /// one where it has nothing to send (bulk lanes carry data away from who connected).
-    pub(super) fn tuned(
-        tuning: &ShmTuning,
-        class: LaneClass,
-        connects: bool,
-    ) -> Result<Self, &'static str> {
-        let (slots, slot_bytes) = match (class, connects) {
-            (LaneClass::Bulk, true) => (tuning.bulk_slots, tuning.bulk_slot_bytes),
-            (LaneClass::Bulk, false) => (1, tuning.urgent_slot_bytes),
-            (LaneClass::Urgent, _) => (tuning.urgent_slots, tuning.urgent_slot_bytes),
+    /// What each side makes: the slots that it is tuned for. Those of a side that never sends
+    /// are never touched, and take no memory.
+    pub(super) fn tuned(tuning: &ShmTuning, class: LaneClass) -> Result<Self, &'static str> {
+        let (slots, slot_bytes) = match class {
+            LaneClass::Bulk => (tuning.bulk_slots, tuning.bulk_slot_bytes),
+            LaneClass::Urgent => (tuning.urgent_slots, tuning.urgent_slot_bytes),
         };
         Self::new(slots as u64, slot_bytes as u64)
     }
@@ -138,9 +133,7 @@ mod tests {
     fn the_defaults_are_within_the_limits() {
         let tuning = ShmTuning::default();
         for class in [LaneClass::Bulk, LaneClass::Urgent] {
-            for connects in [true, false] {
-                assert!(Geometry::tuned(&tuning, class, connects).is_ok());
-            }
+            assert!(Geometry::tuned(&tuning, class).is_ok());
         }
     }
 }

@@ -67,7 +67,7 @@ impl Stranger for ShmStranger {
             connects,
             tuning,
         } = *self;
-        let geometry = Geometry::tuned(&tuning, class, connects).map_err(invalid)?;
+        let geometry = Geometry::tuned(&tuning, class).map_err(invalid)?;
         let (own, own_file) = OwnMemory::new(geometry)?;
         let (ours, theirs) = if connects {
             let (ours, theirs) = rustix::net::socketpair(

@@ -407,21 +407,30 @@ impl Inner {
         if !lane.is_blocked {
             return false;
         }
-        if driver.writable.contains(&(link, class)) {
-            return true;
-        }
-        // Room that came since then: flush instead of waiting.
-        if !lane.sender.arm().unwrap_or(false) {
-            lane.is_blocked = false;
-            return false;
-        }
+        let place = driver.writable.iter().position(|it| *it == (link, class));
+        // Armed anew each time: whoever found room in between has disarmed the lane.
+        let waits = lane.sender.arm().unwrap_or(false);
         let (descriptor, interest) = lane.sender.descriptor();
-        let token = Token::Output(link, class).to_number();
-        match driver.poller.add(descriptor, token, interest) {
-            Ok(()) => driver.writable.push((link, class)),
-            Err(error) => tracing::warn!(%error, "a lane cannot be waited for"),
+        match (waits, place) {
+            (true, Some(_)) => {}
+            (true, None) => {
+                let token = Token::Output(link, class).to_number();
+                match driver.poller.add(descriptor, token, interest) {
+                    Ok(()) => driver.writable.push((link, class)),
+                    Err(error) => tracing::warn!(%error, "a lane cannot be waited for"),
+                }
+            }
+            // Room that came since then: flush instead of waiting.
+            (false, place) => {
+                if let Some(place) = place {
+                    driver.writable.swap_remove(place);
+                    // It was added; what could go wrong went wrong then.
+                    let _ = driver.poller.remove(descriptor);
+                }
+                lane.is_blocked = false;
+            }
         }
-        true
+        waits
     }
 
     fn handle_writable(&self, driver: &mut Driver, link: u32, class: LaneClass) {

@@ -81,10 +81,16 @@ fn messages_of_some_fragments_stream_over_shared_memory() {
     stream("shm", ["a", "b"], 1 << 20, 300);
 }
 
+/// Larger than a slot of an urgent lane, and than one of a bulk lane.
+const LARGE: usize = 200_000;
+
 fn say(from: &Session, to: &Session, what: u8) {
     let channel = from.channel("main").unwrap();
     let mut packing = channel.begin_packing(to.node()).unwrap();
     packing.pack_safer(&[what], ReceiveMode::Express).unwrap();
+    packing
+        .pack_owned(vec![what; LARGE].into(), ReceiveMode::Cheaper)
+        .unwrap();
     packing.end_packing_delivered().unwrap();
 }
 
@@ -93,7 +99,9 @@ fn hear(at: &Session) -> u8 {
     let mut block = [0];
     let mut unpacking = channel.begin_unpacking().unwrap();
     unpacking.unpack_express(&mut block).unwrap();
+    let large = unpacking.unpack_owned(LARGE, ReceiveMode::Cheaper).unwrap();
     unpacking.end_unpacking().unwrap();
+    assert_eq!(large[..], [block[0]; LARGE]);
     block[0]
 }
 
