@@ -7,7 +7,7 @@ use bytes::BytesMut;
 use super::Rig;
 use super::meeting::Pair;
 use super::traffic::{sleep_until_arrival, sleep_until_room};
-use crate::{LaneClass, LaneError, LaneReceiver, LaneSender, LentSlot, ReceivedSlot, Shape};
+use crate::{Lane, LaneClass, LaneError, LaneReceiver, LaneSender, LentSlot, ReceivedSlot, Shape};
 
 fn static_pair(rig: &Rig, class: LaneClass) -> Option<Pair> {
     let pair = Pair::new(rig, class);
@@ -41,6 +41,7 @@ fn first_byte(slot: &ReceivedSlot) -> u8 {
 
 /// Every slot can be lent, and then there is none; slots are committed in any order and
 /// keep that order; those that are dropped are there again; a slot may be empty or full.
+/// All of that from either end of a lane.
 pub fn lent_slots(rig: &Rig) {
     for class in [LaneClass::Urgent, LaneClass::Bulk] {
         let Some(Pair {
@@ -50,65 +51,76 @@ pub fn lent_slots(rig: &Rig) {
         else {
             return;
         };
-        let Shape::Static { slot_bytes, slots } = dialer.sender.shape() else {
-            return;
-        };
-        assert_eq!(acceptor.receiver.shape(), dialer.sender.shape());
-        let (sender, receiver) = (dialer.sender.as_mut(), acceptor.receiver.as_mut());
-        for round in 0..3 {
-            let mut lent = lend_all(sender);
-            assert_eq!(lent.len(), slots);
-            assert!(
-                receiver
-                    .try_receive_slot()
-                    .expect("nothing committed")
-                    .is_none()
-            );
-            // Every second one unused; the others from the back, from another thread.
-            let mut index = 0_u8;
-            lent.retain(|_| {
-                index = index.wrapping_add(1);
-                index.is_multiple_of(2)
-            });
-            let filled = std::thread::spawn(move || {
-                let mut number = round;
-                for slot in lent.iter_mut().rev() {
-                    assert_eq!(slot.bytes_mut().len(), slot_bytes);
-                    slot.bytes_mut().fill(number);
-                    number = number.wrapping_add(1);
-                }
-                lent
-            });
-            let lent = filled.join().expect("filling");
-            let count = lent.len();
-            for (index, slot) in lent.into_iter().rev().enumerate() {
-                let length = if index == 0 { slot_bytes } else { index };
-                sender.commit(slot, length).expect("committing");
-            }
+        lend_and_return(&mut dialer, &mut acceptor);
+        lend_and_return(&mut acceptor, &mut dialer);
+        lend_and_return(&mut dialer, &mut acceptor);
+    }
+}
+
+fn lend_and_return(from: &mut Lane, to: &mut Lane) {
+    let Shape::Static { slot_bytes, slots } = from.sender.shape() else {
+        panic!("one end of a lane is static, the other is not");
+    };
+    assert_eq!(
+        from.sender.shape(),
+        to.sender.shape(),
+        "both ends send alike"
+    );
+    assert_eq!(to.receiver.shape(), from.sender.shape());
+    let (sender, receiver) = (from.sender.as_mut(), to.receiver.as_mut());
+    for round in 0..3 {
+        let mut lent = lend_all(sender);
+        assert_eq!(lent.len(), slots);
+        assert!(
+            receiver
+                .try_receive_slot()
+                .expect("nothing committed")
+                .is_none()
+        );
+        // Every second one unused; the others from the back, from another thread.
+        let mut index = 0_u8;
+        lent.retain(|_| {
+            index = index.wrapping_add(1);
+            index.is_multiple_of(2)
+        });
+        let filled = std::thread::spawn(move || {
             let mut number = round;
-            for (index, slot) in receive_slots(receiver, count).into_iter().enumerate() {
-                let length = if index == 0 { slot_bytes } else { index };
-                assert_eq!(slot.len(), length);
-                assert_eq!(
-                    first_byte(&slot),
-                    number,
-                    "not in the order of their commits"
-                );
+            for slot in lent.iter_mut().rev() {
+                assert_eq!(slot.bytes_mut().len(), slot_bytes);
+                slot.bytes_mut().fill(number);
                 number = number.wrapping_add(1);
             }
+            lent
+        });
+        let lent = filled.join().expect("filling");
+        let count = lent.len();
+        for (index, slot) in lent.into_iter().rev().enumerate() {
+            let length = if index == 0 { slot_bytes } else { index };
+            sender.commit(slot, length).expect("committing");
         }
-        let empty = sender.try_lend().expect("lending").expect("a slot");
-        sender.commit(empty, 0).expect("committing");
-        assert!(receive_slots(receiver, 1)[0].is_empty());
-        assert!(matches!(
-            sender.try_send(&[]),
-            Err(LaneError::WrongShape(_))
-        ));
-        assert!(matches!(
-            receiver.try_receive(&mut [], &mut BytesMut::new()),
-            Err(LaneError::WrongShape(_))
-        ));
+        let mut number = round;
+        for (index, slot) in receive_slots(receiver, count).into_iter().enumerate() {
+            let length = if index == 0 { slot_bytes } else { index };
+            assert_eq!(slot.len(), length);
+            assert_eq!(
+                first_byte(&slot),
+                number,
+                "not in the order of their commits"
+            );
+            number = number.wrapping_add(1);
+        }
     }
+    let empty = sender.try_lend().expect("lending").expect("a slot");
+    sender.commit(empty, 0).expect("committing");
+    assert!(receive_slots(receiver, 1)[0].is_empty());
+    assert!(matches!(
+        sender.try_send(&[]),
+        Err(LaneError::WrongShape(_))
+    ));
+    assert!(matches!(
+        receiver.try_receive(&mut [], &mut BytesMut::new()),
+        Err(LaneError::WrongShape(_))
+    ));
 }
 
 /// Received slots can be held, and are given back in any order and from any thread; the

@@ -1,8 +1,9 @@
 //! Driving the links: one thread at a time receives for everybody.
 //!
 //! A thread that waits inside the API becomes the driver if nobody is, so that no wake-up
-//! lies between the wire and the caller. The progress thread drives only while no caller is
-//! inside ([`background`](super::background)).
+//! lies between the wire and the caller; the progress thread drives while nobody waits
+//! ([`background`](super::background)). Who sleeps when, and who wakes them, is said in
+//! [`wait`](super::wait).
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -397,7 +398,8 @@ impl Inner {
         }
     }
 
-    /// Waits for a lane, if it is blocked. Returns whether it does.
+    /// Waits for a lane, if it is blocked. Returns whether it does, or the link is to be
+    /// closed: in either case it has no room.
     fn watch(&self, driver: &mut Driver, link: u32, class: LaneClass) -> bool {
         let Some(output) = self.output(link) else {
             return false;
@@ -415,10 +417,14 @@ impl Inner {
             (true, Some(_)) => {}
             (true, None) => {
                 let token = Token::Output(link, class).to_number();
-                match driver.poller.add(descriptor, token, interest) {
-                    Ok(()) => driver.writable.push((link, class)),
-                    Err(error) => tracing::warn!(%error, "a lane cannot be waited for"),
+                if let Err(error) = driver.poller.add(descriptor, token, interest) {
+                    // Nobody would ever learn that it takes more.
+                    tracing::warn!(%error, "a lane cannot be waited for");
+                    drop(lanes);
+                    self.lock().note_broken(link, &output);
+                    return true;
                 }
+                driver.writable.push((link, class));
             }
             // Room that came since then: flush instead of waiting.
             (false, place) => {

@@ -8,7 +8,9 @@
 //! - [`core`] and [`arrival`]: everything that is known, behind one lock, without system
 //!   calls;
 //! - [`flush`]: from flows to lanes; [`driver`] and [`input`]: from lanes to flows;
-//! - [`wait`]: how a caller waits (it drives); [`background`]: the thread that drives while
+//! - [`inbox`], with [`crumbs`] and [`early`]: what has arrived of a flow, and how small
+//!   messages stay cheap;
+//! - [`wait`]: how a caller waits (it drives), and who wakes whom; [`background`]: the thread that drives while
 //!   no caller does.
 
 mod arrival;

@@ -1,4 +1,23 @@
 //! How a caller waits: it drives the links itself, if nobody else does.
+//!
+//! Who sleeps, and who wakes them:
+//!
+//! | who sleeps, where | is woken by | when |
+//! |---|---|---|
+//! | the driver, in the poller | the kernel | something arrives, or a lane takes more |
+//! | | [`wake_sleeping_driver`](Inner::wake_sleeping_driver) | it has chores, or the first deadline: `driver_sleeps` says that it must be told |
+//! | the driver, if it is a caller | [`wake_waiters`](Inner::wake_waiters) | anything changes that it may wait for: `caller_sleeps` |
+//! | the driver, if it is the progress thread | a caller that comes, and wants to drive itself | `background_drives` |
+//! | a caller that does not drive, on `changed` | [`wake_waiters`](Inner::wake_waiters) | anything changes that it may wait for |
+//! | | [`pass_the_wheel`](Inner::pass_the_wheel) | the driver leaves: one of them takes over |
+//! | the progress thread, parked | [`wake_background`](Inner::wake_background) | the last caller may have left |
+//! | | [`start_gathering`](Inner::start_gathering) | small messages are left for it to send |
+//!
+//! Against lost wake-ups each sleeper says first that it will sleep, and then looks once more
+//! whether it should. What it looks at is behind the core's lock, and so is every change: a
+//! change that came before that look is seen by it, and one that comes after finds the sleeper's
+//! flag set. `has_changed` stands for a change that came while a driving caller was in a pass, so
+//! that it looks again without a lock in every pass.
 
 use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError, TryLockError};
@@ -11,7 +30,8 @@ use super::input::Straight;
 use crate::cluster::WaitPolicy;
 
 /// How long a caller that does not drive sleeps before it looks again whether somebody
-/// does: only for the case that the driver's thread died.
+/// does. Nothing relies on it: whoever stops driving wakes a caller, unless its thread died
+/// at it.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Passes without anything between two times that a spinning thread lets others run. Three

@@ -9,3 +9,4 @@ mod peers;
 mod sending;
 #[path = "../support/mod.rs"]
 mod support;
+mod threads;
