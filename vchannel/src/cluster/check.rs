@@ -89,7 +89,12 @@ fn check_network(cluster: &Cluster, network: NetworkId, span: &Range<usize>, rep
     let name = &cluster.network(network).name;
     let nodes = cluster.nodes_on(network).take(2).count();
     if nodes < 2 {
-        let message = format!("network \"{name}\" has {nodes} nodes");
+        let some = if nodes == 1 {
+            "one node only"
+        } else {
+            "no nodes"
+        };
+        let message = format!("network \"{name}\" has {some}");
         report.warning(span, message, "it connects nothing");
     }
     if !cluster
@@ -124,7 +129,6 @@ fn is_public(endpoint: &Endpoint) -> bool {
             !(ip.is_private()
                 || ip.is_loopback()
                 || ip.is_link_local()
-                || ip.is_unspecified()
                 || ip.is_documentation()
                 || shared)
         }
@@ -135,9 +139,5 @@ fn is_public(endpoint: &Endpoint) -> bool {
 
 fn is_public_v6(ip: Ipv6Addr) -> bool {
     let documentation = ip.segments()[0] == 0x2001 && ip.segments()[1] == 0xdb8;
-    !(ip.is_loopback()
-        || ip.is_unspecified()
-        || ip.is_unique_local()
-        || ip.is_unicast_link_local()
-        || documentation)
+    !(ip.is_loopback() || ip.is_unique_local() || ip.is_unicast_link_local() || documentation)
 }

@@ -77,7 +77,9 @@ impl fmt::Display for ClusterError {
             mistake.display_in(&self.file).fmt(f)?;
         }
         if self.unlisted > 0 {
-            write!(f, "\n{}: and {} more mistakes", self.file, self.unlisted)?;
+            let plural = if self.unlisted == 1 { "" } else { "s" };
+            let (file, more) = (&self.file, self.unlisted);
+            write!(f, "\n{file}: and {more} more mistake{plural}")?;
         }
         Ok(())
     }

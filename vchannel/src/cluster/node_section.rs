@@ -1,8 +1,10 @@
 //! `[[node]]`: where ranges become nodes.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::ops::Range;
 
+use madgate_tm::Endpoint;
 use toml::Spanned;
 use toml::de::DeValue;
 
@@ -185,9 +187,10 @@ impl NodeReader<'_> {
         };
         let Some(alignment) = pattern.alignment(name) else {
             let message = format!(
-                "address \"{text}\" stands for {} while \"{name_text}\" stands for {} nodes",
+                "address \"{text}\" stands for {} while \"{name_text}\" stands for {} node{}",
                 pattern.count(),
-                name.count()
+                name.count(),
+                if name.count() == 1 { "" } else { "s" }
             );
             report.mistake(&span, message, "make the ranges equally long");
             return None;
@@ -226,6 +229,15 @@ impl NodeReader<'_> {
                     return;
                 }
             };
+            if is_unspecified(&endpoint) {
+                let message = format!(
+                    "address \"{}\" on network \"{}\" stands for every address of its host, and no other node can dial it",
+                    self.text, network.name
+                );
+                let help = "write the address or the host name at which the other nodes reach it";
+                report.mistake(span, message, help);
+                return;
+            }
             if let Some(other) = taken.insert(endpoint.to_string(), NodeId(rank)) {
                 let message = format!(
                     "address \"{}\" on network \"{}\" is that of \"{}\" already",
@@ -238,6 +250,15 @@ impl NodeReader<'_> {
             }
         }
     }
+}
+
+/// Whether an address is one to listen on only: `0.0.0.0`, `[::]`, or the former within IPv6.
+fn is_unspecified(endpoint: &Endpoint) -> bool {
+    let Endpoint::Tcp { host, .. } = endpoint else {
+        return false;
+    };
+    host.parse::<IpAddr>()
+        .is_ok_and(|ip| ip.to_canonical().is_unspecified())
 }
 
 fn read_name(name: &str, span: &Range<usize>, report: &mut Report) -> Option<Pattern> {

@@ -206,6 +206,26 @@ fn every_mistake_is_found() {
             "`cost` cannot be 0",
         ),
         ("10.0.0.9:7100", "10.0.0.9", "there is no port"),
+        (
+            "10.0.0.9:7100",
+            "0.0.0.0:7100",
+            ":23: address \"0.0.0.0:7100\" on network \"left\" stands for every address of its host",
+        ),
+        (
+            "10.0.0.9:7100",
+            "[::]:7100",
+            "write the address or the host name at which the other nodes reach it",
+        ),
+        (
+            "10.0.0.9:7100",
+            "[::ffff:0.0.0.0]:7100",
+            "no other node can dial it",
+        ),
+        (
+            "10.0.0.[1-4]:7100",
+            "0.0.0.[0-3]:7100",
+            "address \"0.0.0.0:7100\"",
+        ),
         ("{ right = \"b0\" }", "{ }", "is on no network"),
         ("addresses = { right = \"b0\" }", "", "has no `addresses`"),
     ] {
@@ -268,7 +288,7 @@ fn what_looks_odd_is_a_warning() {
     assert!(cluster.warnings()[0].message.contains("is in no channel"));
     let lonely = "[[node]]\nname = \"b0\"\naddresses = { right = \"b0\" }\n";
     let cluster = changed(lonely, "").unwrap();
-    assert!(cluster.warnings()[0].message.contains("has 1 nodes"));
+    assert!(cluster.warnings()[0].message.contains("has one node only"));
 }
 
 #[test]
