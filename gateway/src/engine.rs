@@ -57,8 +57,18 @@ pub(crate) struct Shared {
     pub(crate) links: HashMap<LinkId, Arc<Link>>,
     /// Those that data leaves by.
     pub(crate) dialed: HashMap<LinkRequest, Arc<Link>>,
-    /// Links that flows have asked for, and when they last did.
-    pub(crate) asked: HashMap<LinkRequest, Time>,
+    /// Links that flows have asked for.
+    pub(crate) asked: HashMap<LinkRequest, Asked>,
+}
+
+/// A link that flows have asked for.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Asked {
+    /// When one last did.
+    pub(crate) at: Time,
+    /// Since when one waits for it: unless one has asked since it was lost, its peer may
+    /// simply have left.
+    pub(crate) needed_since: Option<Time>,
 }
 
 /// One network's threads, as the others see them.
@@ -362,9 +372,10 @@ impl Engine {
                 }
             }
             if link.is_dialed && had_flows {
-                shared.asked.insert(link.request, now);
+                shared.asked.entry(link.request).or_default().at = now;
             }
-            link.is_dialed && shared.asked.contains_key(&link.request)
+            let asked = shared.asked.get_mut(&link.request);
+            link.is_dialed && asked.map(|asked| asked.needed_since = None).is_some()
         };
         self.conductor.link_closed(link.id);
         if let Some(hub) = self.hub(link.request.network) {

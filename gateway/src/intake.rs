@@ -154,7 +154,10 @@ impl Engine {
             Ok(_) if self.is_draining() => Err(Refusal::LinkDown),
             Ok(request) => {
                 let to: Option<LinkId> = shared.dialed.get(&request).map(|link| link.transit);
-                let is_news = shared.asked.insert(request, now).is_none();
+                let is_news = !shared.asked.contains_key(&request);
+                let asked = shared.asked.entry(request).or_default();
+                asked.at = now;
+                asked.needed_since.get_or_insert(now);
                 if to.is_none() && is_news {
                     to_dial = Some(request);
                 }

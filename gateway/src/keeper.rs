@@ -1,6 +1,7 @@
 //! The keeper, `madgate-keeper`: everything that is not data. It takes links as the conductor
 //! brings them up, answers its challenges, and forgets what is forgotten.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use madgate_gtm::Kind;
 use madgate_tm::LaneClass;
 use madgate_vchannel::NodeId;
-use madgate_vchannel::conductor::{EstablishedLink, LinkEvent, Party};
+use madgate_vchannel::conductor::{EstablishedLink, LinkEvent, LinkRequest, Party};
 
 use crate::engine::{Command, Engine, INTEREST, Touched};
 use crate::fault::Fault;
@@ -16,6 +17,10 @@ use crate::link::Link;
 
 /// How often flows and links that nobody uses are looked for.
 const SWEEP: Duration = Duration::from_secs(5);
+
+/// How long flows may wait for a link that cannot be had before somebody is warned: longer than
+/// two attempts to dial are apart, as the last one may have been before its peer was there.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The thread's state.
 #[derive(Debug)]
@@ -25,6 +30,9 @@ pub(crate) struct Keeper {
     /// Closed when the engine stops.
     stop: Receiver<()>,
     touched: Touched,
+    /// Links that cannot be had, and why, until somebody has been warned. Most peers that are
+    /// absent have left, and nobody needs them.
+    absent: HashMap<LinkRequest, String>,
 }
 
 impl Keeper {
@@ -38,6 +46,7 @@ impl Keeper {
             events,
             stop,
             touched: Touched::default(),
+            absent: HashMap::new(),
         }
     }
 
@@ -45,7 +54,11 @@ impl Keeper {
     pub(crate) fn run(mut self) {
         let mut next_sweep = self.engine.now() + SWEEP;
         loop {
-            let wait = next_sweep.since(self.engine.now());
+            self.warn_of_absent();
+            let mut wait = next_sweep.since(self.engine.now());
+            if !self.absent.is_empty() {
+                wait = wait.min(PATIENCE);
+            }
             crossbeam_channel::select! {
                 recv(self.events) -> event => match event {
                     Ok(event) => self.handle(event),
@@ -72,10 +85,14 @@ impl Keeper {
             LinkEvent::DialFailed {
                 request,
                 error,
-                attempts,
+                is_refusal,
+                ..
             } => {
-                let peer = self.engine.cluster.node_name(request.peer);
-                tracing::info!(peer, kind = ?request.kind, attempts, "cannot be reached: {error}");
+                // The conductor has told refusals already.
+                if !is_refusal {
+                    tracing::debug!(kind = ?request.kind, "no link to {error}");
+                    self.absent.insert(request, error);
+                }
             }
             LinkEvent::Challenge { peer, incarnation } => {
                 for link in self.links_of(peer, incarnation) {
@@ -94,6 +111,26 @@ impl Keeper {
         }
     }
 
+    /// Warns of links that flows have waited for since they were lost, once.
+    fn warn_of_absent(&mut self) {
+        if self.absent.is_empty() {
+            return;
+        }
+        let now = self.engine.now();
+        let shared = self.engine.lock();
+        self.absent.retain(|request, error| {
+            let Some(asked) = shared.asked.get(request) else {
+                return false;
+            };
+            let is_due = |since| now.since(since) >= PATIENCE;
+            let warn = asked.needed_since.is_some_and(is_due);
+            if warn {
+                tracing::warn!(kind = ?request.kind, "no link to {error}");
+            }
+            !warn
+        });
+    }
+
     fn links_of(&self, peer: NodeId, incarnation: u64) -> Vec<Arc<Link>> {
         let shared = self.engine.lock();
         let is_its =
@@ -103,6 +140,9 @@ impl Keeper {
 
     /// A link is up: its threads receive and send on it from now on.
     fn install(&mut self, established: EstablishedLink) {
+        if established.is_dialed {
+            self.absent.remove(&established.request);
+        }
         let EstablishedLink {
             request,
             id,
@@ -167,8 +207,8 @@ impl Keeper {
         shared.transit.handle_timeout(now);
         let mut dropped = Vec::new();
         let crate::engine::Shared { asked, dialed, .. } = &mut *shared;
-        asked.retain(|request, at| {
-            let is_kept = dialed.contains_key(request) || now.since(*at) < INTEREST;
+        asked.retain(|request, asked| {
+            let is_kept = dialed.contains_key(request) || now.since(asked.at) < INTEREST;
             if !is_kept {
                 dropped.push(*request);
             }

@@ -98,8 +98,8 @@ pub enum PackError {
     },
     /// The destination could not be reached for the link timeout.
     #[error(
-        "{node} was not reached for {within:?}{}; messages {} were not delivered",
-        because(.reason), range(.messages)
+        "{node} was not reached for {within:?}{}; {} not delivered",
+        because(.reason), undelivered(.messages)
     )]
     Unreachable {
         /// The destination.
@@ -112,7 +112,7 @@ pub enum PackError {
         messages: Range<u32>,
     },
     /// The destination was restarted, and the messages on their way to it are lost.
-    #[error("{node} was restarted; messages {} were not delivered to it", range(.messages))]
+    #[error("{node} was restarted; {} not delivered to it", undelivered(.messages))]
     Restarted {
         /// The destination.
         node: String,
@@ -120,7 +120,7 @@ pub enum PackError {
         messages: Range<u32>,
     },
     /// A node on the way does not agree that this is the way.
-    #[error("a node on the way to {node} refuses: the nodes disagree about the cluster; messages {} were not delivered", range(.messages))]
+    #[error("a node on the way to {node} refuses: the nodes disagree about the cluster; {} not delivered", undelivered(.messages))]
     Disagreement {
         /// The destination.
         node: String,
@@ -142,10 +142,15 @@ fn because(reason: &Option<String>) -> String {
         .unwrap_or_default()
 }
 
-fn range(messages: &Range<u32>) -> String {
+/// Which messages, with their verb: `messages 3 to 5 were`.
+fn undelivered(messages: &Range<u32>) -> String {
     match messages.end.wrapping_sub(messages.start) {
-        1 => format!("{} alone", messages.start),
-        _ => format!("{} to {}", messages.start, messages.end.wrapping_sub(1)),
+        1 => format!("message {} was", messages.start),
+        _ => format!(
+            "messages {} to {} were",
+            messages.start,
+            messages.end.wrapping_sub(1)
+        ),
     }
 }
 
@@ -179,7 +184,7 @@ fn say(refusal: Refusal) -> &'static str {
         Refusal::NoRoom => "a node on the way has no memory for another flow",
         Refusal::Unknown => "a node on the way keeps forgetting the flow",
         Refusal::LinkLost => "the link of a gateway on the way was lost",
-        Refusal::LinkDown => "a gateway on the way has no link onwards",
+        Refusal::LinkDown => "a gateway on the way has no link onwards; its log says why",
         Refusal::OtherIncarnation => "the node was restarted",
         Refusal::Corrupt => "frames arrive corrupt",
         Refusal::NoRoute => "a node on the way knows no route",
@@ -265,8 +270,26 @@ fn describe(packed: &Packed) -> String {
                 ReceiveMode::Express => "express",
                 ReceiveMode::Cheaper => "cheaper",
             };
-            format!("a block of {length} bytes ({mode})")
+            let plural = if *length == 1 { "" } else { "s" };
+            format!("a block of {length} byte{plural} ({mode})")
         }
         Packed::End => "the end of the message".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_message_and_several() {
+        let restarted = |messages| {
+            let node = "b0".to_owned();
+            PackError::Restarted { node, messages }.to_string()
+        };
+        let one = "b0 was restarted; message 136 was not delivered to it";
+        assert_eq!(restarted(136..137), one);
+        let several = "b0 was restarted; messages 3 to 5 were not delivered to it";
+        assert_eq!(restarted(3..6), several);
     }
 }

@@ -102,7 +102,8 @@ fn failure(node: &mut Process, who: &str) -> (u64, u64, u64) {
     let (sent, error) = ended.split_once(' ').expect("an error");
     assert!(error.contains(who), "{error}");
     println!("{error}");
-    let (_, numbers) = error.split_once("messages ").expect("numbers");
+    let (_, numbers) = error.split_once("; message").expect("numbers");
+    let numbers = numbers.trim_start_matches('s').trim_start();
     let numbers: Vec<u64> = numbers
         .split(' ')
         .map_while(|word| match word {

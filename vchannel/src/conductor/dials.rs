@@ -186,6 +186,7 @@ impl Dials {
         &mut self,
         attempt: Attempt,
         error: &str,
+        is_refusal: bool,
         now: Instant,
     ) -> Option<LinkEvent> {
         let dial = self.dials.get_mut(&attempt.key)?;
@@ -203,6 +204,7 @@ impl Dials {
         Some(LinkEvent::DialFailed {
             request: attempt.key.request,
             error: error.to_owned(),
+            is_refusal,
             attempts: dial.attempts,
         })
     }
@@ -268,13 +270,13 @@ mod tests {
             } else {
                 "lost"
             };
-            let told = dials.fail(attempt, error, now);
+            let told = dials.fail(attempt, error, false, now);
             let is_news = attempt_number == 1 || attempt_number == 8;
             assert_eq!(told.is_some(), is_news, "attempt {attempt_number}");
             if let Some(LinkEvent::DialFailed { attempts, .. }) = told {
                 assert_eq!(attempts, attempt_number);
             }
-            assert!(dials.fail(attempt, "stale", now).is_none());
+            assert!(dials.fail(attempt, "stale", false, now).is_none());
             let next = dials.next_deadline().unwrap();
             let pause = next - now;
             assert!(pause >= longest / 2 && pause <= longest, "{pause:?}");

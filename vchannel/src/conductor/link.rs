@@ -80,8 +80,11 @@ pub enum LinkEvent {
     DialFailed {
         /// What was dialled.
         request: LinkRequest,
-        /// Why it failed: for people.
+        /// Who was dialled, where, and why it failed: for people.
         error: String,
+        /// Whether one end refused the other, which somebody has to mend. The conductor has
+        /// logged it then.
+        is_refusal: bool,
         /// Attempts since [`dial`](super::Conductor::dial).
         attempts: u32,
     },

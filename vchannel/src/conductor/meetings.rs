@@ -7,7 +7,7 @@ use madgate_tm::Interest;
 use super::agent::Agent;
 use super::dials::Attempt;
 use super::limits::{LINGER, MEMBERS_WAITING_MOST};
-use super::link::LinkEvent;
+use super::link::{LinkEvent, Party};
 use super::meeting::{Meeting, Role, Step};
 use super::presence::Judgement;
 use crate::handshake::{HandshakeError, Refusal};
@@ -169,12 +169,21 @@ impl Agent {
     pub(super) fn fail_attempt(&mut self, attempt: Attempt, error: &HandshakeError, now: Instant) {
         let request = attempt.key.request;
         let cluster = self.member.cluster();
+        let peer = cluster.node_name(request.peer);
         let network = &cluster.network(request.network).name;
         let text = match cluster.address(request.peer, request.network) {
-            Some(endpoint) => format!("over {network} at {endpoint}: {error}"),
-            None => format!("over {network}: {error}"),
+            Some(endpoint) => format!("{peer} over {network} at {endpoint}: {error}"),
+            None => format!("{peer} over {network}: {error}"),
         };
-        if let Some(event) = self.dials.fail(attempt, &text, now) {
+        let is_refusal = error.is_refusal();
+        if let Some(event) = self.dials.fail(attempt, &text, is_refusal, now) {
+            // At once, as those who wait for the link hear of it only when they give up.
+            match attempt.key.party {
+                _ if is_refusal => tracing::warn!("no link to {text}"),
+                Party::Endpoint => tracing::info!("no link to {text}"),
+                // Which links it needs, the engine knows.
+                Party::Engine => {}
+            }
             self.tell(attempt.key.party, event);
         }
         self.drop_meetings_of(attempt);

@@ -86,6 +86,16 @@ pub enum HandshakeError {
 }
 
 impl HandshakeError {
+    /// Whether one of the two ends does not want the other, so that somebody has to mend
+    /// something; `false` where nobody answered, which may pass.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        !matches!(
+            self,
+            Self::Refused(Refusal::Busy) | Self::Closed | Self::Timeout(_) | Self::Io(_)
+        )
+    }
+
     /// What the other side is told, where it is told more than that the connection closes.
     pub(super) fn refusal(&self) -> Option<Refusal> {
         match self {
@@ -188,6 +198,20 @@ impl fmt::Display for Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_is_absent_does_not_refuse() {
+        assert!(HandshakeError::WrongKey.is_refusal());
+        assert!(HandshakeError::Refused(Refusal::WrongKey).is_refusal());
+        for passing in [
+            HandshakeError::Refused(Refusal::Busy),
+            HandshakeError::Closed,
+            HandshakeError::Timeout(Duration::from_secs(5)),
+            HandshakeError::Io(io::ErrorKind::ConnectionRefused.into()),
+        ] {
+            assert!(!passing.is_refusal(), "{passing}");
+        }
+    }
 
     #[test]
     fn refusals_have_codes() {

@@ -77,9 +77,7 @@ fn a_borrowed_block_is_given_back_when_its_destination_is_lost() {
         };
         assert_eq!(messages, &(0..1));
         assert!(
-            error
-                .to_string()
-                .ends_with("; messages 0 alone were not delivered"),
+            error.to_string().ends_with("; message 0 was not delivered"),
             "{error}"
         );
         block.fill(0);
