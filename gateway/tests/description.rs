@@ -87,10 +87,10 @@ fn check_says_what_the_file_describes() {
     let folder = Folder::with(DEMO);
     let said = stdout(&madgate(&["check"], &folder.cluster(), &[]));
     for expected in [
-        "session demo: 6 nodes, 2 networks, 1 channels",
+        "session demo: 6 nodes, 2 networks, 1 channel\n",
         "a[0-3], gw",
         "gateway gw: left, right",
-        "32MiB: admits 2048 flows at once",
+        "32MiB: admits 2,048 flows at once",
         "15, of which 4 cross gateways",
     ] {
         assert!(said.contains(expected), "{said}");
@@ -227,9 +227,9 @@ fn large() -> String {
 fn a_hundred_thousand_nodes() {
     let folder = Folder::with(&large());
     let said = stdout(&madgate(&["check"], &folder.cluster(), &[]));
-    assert!(said.contains("100000 nodes, 1000 networks"), "{said}");
+    assert!(said.contains("100,000 nodes, 1,000 networks"), "{said}");
     assert!(
-        said.contains("4999950000, of which 4994900000 cross gateways"),
+        said.contains("4,999,950,000, of which 4,994,900,000 cross gateways"),
         "{said}"
     );
     assert!(said.lines().count() < 300, "a summary, not a list");

@@ -14,11 +14,12 @@ use serde::Serialize;
 
 use crate::failure::{Context, Failure};
 use crate::files::wire::count;
-use crate::node::{channel_to, find, join, read_cluster};
+use crate::node::{channel_to, find, join, leave, read_cluster};
+use crate::output::print;
 use crate::service::meter::{Answer, MAX_MESSAGE_BYTES, Order};
 use crate::service::pattern::{Check, Messages};
 use crate::service::talk::{self, Incoming};
-use crate::units::{grouped, mb_per_s, per_second};
+use crate::units::{counted, grouped, mb_per_s, per_second};
 
 /// The longest measurement.
 const MAX_TIME: Duration = Duration::from_secs(24 * 3600);
@@ -36,7 +37,6 @@ const CLOCK_EVERY_MESSAGES: usize = 256;
 const COPY_BYTES: usize = 4 << 10;
 /// The longest half round trip that the histogram tells apart.
 const MAX_HALF_RTT_NS: u64 = 60_000_000_000;
-const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
 /// Measures the way to another node, which has to run `madgate serve` or `madgate gateway`.
 #[derive(Debug, Args)]
@@ -121,10 +121,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
             Kind::Stream => bench.stream(*size, arguments.time)?.print(arguments.json)?,
         }
     }
-    drop(channel);
-    if let Err(error) = session.close(CLOSE_LIMIT) {
-        tracing::debug!(%error, "the session is left early");
-    }
+    leave(session, channel);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -168,8 +165,7 @@ trait Print: Serialize {
         } else {
             self.text()
         };
-        println!("{line}");
-        Ok(())
+        print(&format!("{line}\n"))
     }
 }
 
@@ -177,7 +173,7 @@ impl Print for HalfRoundTrips<'_> {
     fn text(&self) -> String {
         let size = format_size(count(self.message_bytes));
         format!(
-            "{} -> {}  {size:>8}  half round trip: min {:.1} us, p50 {:.1}, p90 {:.1}, p99 {:.1}, p99.9 {:.1}, max {:.1} ({} round trips)",
+            "{} -> {}  {size:>8}  half round trip: min {:.1} us, p50 {:.1}, p90 {:.1}, p99 {:.1}, p99.9 {:.1}, max {:.1} ({})",
             self.from,
             self.to,
             self.min_us,
@@ -186,7 +182,7 @@ impl Print for HalfRoundTrips<'_> {
             self.p99_us,
             self.p999_us,
             self.max_us,
-            grouped(self.round_trips),
+            counted(self.round_trips, "round trip"),
         )
     }
 }
@@ -201,11 +197,11 @@ impl Print for Throughput<'_> {
         };
         let per_second = whole(self.messages_per_s);
         format!(
-            "{} -> {}  {size:>8}  {bandwidth}, {} messages/s ({} messages, all as sent)",
+            "{} -> {}  {size:>8}  {bandwidth}, {} messages/s ({}, all as sent)",
             self.from,
             self.to,
             grouped(per_second),
-            grouped(self.messages),
+            counted(self.messages, "message"),
         )
     }
 }
@@ -310,7 +306,8 @@ impl<'a> Bench<'a> {
         let took = started.elapsed();
         if arrived != sequence || wrong > 0 {
             return Err(Failure::new(format!(
-                "{sequence} messages were sent, {arrived} arrived, {wrong} of them damaged"
+                "{} sent, {arrived} arrived, {wrong} of them damaged",
+                counted(sequence, "message")
             )));
         }
         Ok((sequence, took))

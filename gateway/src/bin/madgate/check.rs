@@ -12,7 +12,8 @@ use madgate_vchannel::handshake::SessionKey;
 use madgate_vchannel::topology::{count_pairs, places};
 
 use crate::failure::Failure;
-use crate::output::print;
+use crate::output::{print, say};
+use crate::units::{counted, grouped};
 
 /// Say what a cluster file describes, and everything that is wrong with it
 #[derive(Debug, Args)]
@@ -40,23 +41,22 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     match SessionKey::load(cluster.key_file()) {
         Ok(_) => Ok(()),
         Err(error) => {
-            eprintln!("{file}: {error}");
+            say(&format!("{file}: {error}"));
             Err(Failure::new(format!("{file}: 1 mistake")))
         }
     }
 }
 
 fn refuse(file: &str, error: &ClusterError) -> Failure {
-    eprintln!("{error}");
+    say(&error.to_string());
     warn(file, &error.warnings);
     let count = error.mistakes.len() + error.unlisted;
-    let plural = if count == 1 { "" } else { "s" };
-    Failure::new(format!("{file}: {count} mistake{plural}"))
+    Failure::new(format!("{file}: {}", counted(count, "mistake")))
 }
 
 fn warn(file: &str, warnings: &[Mistake]) {
     for warning in warnings {
-        eprintln!("warning: {}", warning.display_in(file));
+        say(&format!("warning: {}", warning.display_in(file)));
     }
 }
 
@@ -75,11 +75,11 @@ fn describe_into(cluster: &Cluster, out: &mut String) -> std::fmt::Result {
         .collect();
     writeln!(
         out,
-        "session {}: {} nodes, {} networks, {} channels",
+        "session {}: {}, {}, {}",
         cluster.session_name(),
-        cluster.node_count(),
-        cluster.networks().len(),
-        cluster.channels().len()
+        counted(cluster.node_count(), "node"),
+        counted(cluster.networks().len(), "network"),
+        counted(cluster.channels().len(), "channel")
     )?;
     writeln!(out, "  digest        {}", &digest[..DIGEST_SHOWN])?;
     writeln!(out, "  key file      {}", cluster.key_file().display())?;
@@ -106,7 +106,7 @@ fn describe_into(cluster: &Cluster, out: &mut String) -> std::fmt::Result {
             writeln!(out, "  cost          {}", described.cost)?;
         }
     }
-    more(out, cluster.networks().len(), "networks")?;
+    more(out, cluster.networks().len(), "network")?;
 
     for node in cluster.gateways().take(LISTED) {
         let networks = cluster
@@ -121,17 +121,17 @@ fn describe_into(cluster: &Cluster, out: &mut String) -> std::fmt::Result {
         let memory = cluster.engine_memory_bytes(node);
         writeln!(
             out,
-            "  memory        {}: admits {} flows at once",
+            "  memory        {}: admits {} at once",
             format_size(memory),
-            Budget::new(memory).flow_limit()
+            counted(Budget::new(memory).flow_limit(), "flow")
         )?;
     }
-    more(out, cluster.gateways().count(), "gateways")?;
+    more(out, cluster.gateways().count(), "gateway")?;
 
     for channel in cluster.channel_ids().take(LISTED) {
         describe_channel(cluster, channel, out)?;
     }
-    more(out, cluster.channels().len(), "channels")
+    more(out, cluster.channels().len(), "channel")
 }
 
 fn describe_channel(cluster: &Cluster, id: ChannelId, out: &mut String) -> std::fmt::Result {
@@ -148,8 +148,14 @@ fn describe_channel(cluster: &Cluster, id: ChannelId, out: &mut String) -> std::
     writeln!(out, "  nodes         {nodes}")?;
     writeln!(
         out,
-        "  pairs         {}, of which {} cross gateways",
-        pairs.all, pairs.crossing
+        "  pairs         {}, of which {} {} gateways",
+        grouped(pairs.all),
+        grouped(pairs.crossing),
+        if pairs.crossing == 1 {
+            "crosses"
+        } else {
+            "cross"
+        }
     )?;
     writeln!(
         out,
@@ -164,7 +170,9 @@ fn names(cluster: &Cluster, nodes: impl Iterator<Item = NodeId>) -> String {
 
 fn more(out: &mut String, count: usize, what: &str) -> std::fmt::Result {
     if count > LISTED {
-        writeln!(out, "… and {} more {what}", count - LISTED)?;
+        let more = count - LISTED;
+        let plural = if more == 1 { "" } else { "s" };
+        writeln!(out, "… and {more} more {what}{plural}")?;
     }
     Ok(())
 }

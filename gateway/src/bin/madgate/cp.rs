@@ -16,12 +16,10 @@ use crate::failure::{Context, Failure};
 use crate::files::send::{Peer, Report, send};
 use crate::files::walk::Source;
 use crate::files::wire::{Reply, Request, WireError};
-use crate::node::{channel_to, find, join, read_cluster};
+use crate::node::{channel_to, find, join, leave, read_cluster};
+use crate::output::{print, say};
 use crate::service::talk::{self, Incoming, TalkError};
-use crate::units::{duration, rate, size};
-
-/// How long the last acknowledgements may take on their way once everything is confirmed.
-const CLOSE_LIMIT: Duration = Duration::from_secs(2);
+use crate::units::{counted, duration, rate, size};
 
 /// Failures that are printed; the rest is counted.
 const PRINTED_FAILURES: usize = 100;
@@ -47,18 +45,31 @@ pub(crate) struct Arguments {
     /// Where to: a node, and a path relative to the folder that it serves. A folder that is
     /// there is copied into; what is missing on the way is made. A path that ends in "/" is a
     /// folder.
-    #[arg(value_name = "DEST:PATH")]
-    destination: String,
+    #[arg(value_name = "DEST:PATH", value_parser = target)]
+    destination: Target,
+}
+
+/// Where to copy to.
+#[derive(Debug, Clone)]
+struct Target {
+    node: String,
+    /// Relative to the folder that the node serves.
+    path: String,
+}
+
+fn target(text: &str) -> Result<Target, String> {
+    let (node, path) = text
+        .split_once(':')
+        .ok_or("it names no node; expected DEST:PATH, such as \"b0:incoming/\"")?;
+    Ok(Target {
+        node: node.to_owned(),
+        path: path.to_owned(),
+    })
 }
 
 /// Runs the command.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let (node, path) = arguments.destination.split_once(':').ok_or_else(|| {
-        Failure::new(format!(
-            "{:?} names no node; expected DEST:PATH, such as \"b0:incoming/\"",
-            arguments.destination
-        ))
-    })?;
+    let Target { node, path } = &arguments.destination;
     let sources = Source::all(&arguments.sources).or_fail(|| "cannot copy".into())?;
     let (cluster, own) = read_cluster(&arguments.cluster, &arguments.node)?;
     let to = find(&cluster, node)?;
@@ -75,22 +86,21 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         to,
         tag: RandomState::new().build_hasher().finish(),
     };
-    let bar = bar(&sources);
+    // Not before something is sent, so that it does not stand beside what is logged before.
+    let mut shown = None;
     let mut report = Report::default();
     let started = Instant::now();
     let path = Bytes::copy_from_slice(path.as_bytes());
     let result = send(&mut destination, &sources, path, &mut report, |bytes| {
-        bar.inc(bytes)
+        shown.get_or_insert_with(|| bar(&sources)).inc(bytes);
     });
     let took = started.elapsed();
-    bar.finish_and_clear();
-    print(&report, node, took);
-    result.or_fail(|| format!("cannot copy to {node}"))?;
-    drop(channel);
-    if let Err(error) = session.close(CLOSE_LIMIT) {
-        // Everything is confirmed; only acknowledgements of replies can be missing.
-        tracing::debug!(%error, "the session is left early");
+    if let Some(bar) = shown {
+        bar.finish_and_clear();
     }
+    tell(&report, node, took, result.is_ok())?;
+    result.or_fail(|| format!("cannot copy to {node}"))?;
+    leave(session, channel);
     Ok(ExitCode::from(u8::from(report.failed() > 0)))
 }
 
@@ -107,29 +117,55 @@ fn bar(sources: &[Source]) -> ProgressBar {
     bar
 }
 
-fn print(report: &Report, node: &str, took: Duration) {
+/// Says what was copied, on stdout when that is everything; else on stderr, with what was not.
+fn tell(report: &Report, node: &str, took: Duration, is_whole: bool) -> Result<(), Failure> {
     for (path, reason) in report.failures.iter().take(PRINTED_FAILURES) {
-        eprintln!("madgate: {}: {reason}", path.display());
+        say(&format!("madgate: {}: {reason}", path.display()));
     }
     let printed = report.failures.len().min(PRINTED_FAILURES);
     let more = report.failed() - crate::files::wire::count(printed);
     if more > 0 {
-        eprintln!("madgate: and {more} more were not copied");
+        say(&format!("madgate: and {more} more"));
     }
-    let plural =
-        |number: u64, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
-    println!(
-        "copied {} and {} to {node}: {} in {} ({}){}",
-        plural(report.files, "file"),
-        plural(report.folders, "folder"),
+    let copied = copied(report);
+    let figures = format!(
+        "{} in {} ({})",
         size(report.bytes),
         duration(took),
-        rate(report.bytes, took),
-        match report.failed() {
-            0 => String::new(),
-            failed => format!("; {failed} not copied"),
-        }
+        rate(report.bytes, took)
     );
+    if is_whole && report.failed() == 0 {
+        return print(&format!("copied {copied} to {node}: {figures}\n"));
+    }
+    if report.files + report.folders == 0 {
+        say(&format!("madgate: NOTHING was copied to {node}"));
+        return Ok(());
+    }
+    let failed = report.failed();
+    say(&format!(
+        "madgate: NOT ALL was copied to {node}: {copied} {} ({figures}), {failed} {} not{}",
+        were(report.files + report.folders),
+        were(failed),
+        if is_whole { "" } else { "; it ended early" },
+    ));
+    Ok(())
+}
+
+/// What was copied, in words: `2 files and 1 folder`.
+fn copied(report: &Report) -> String {
+    let (files, folders) = (
+        counted(report.files, "file"),
+        counted(report.folders, "folder"),
+    );
+    match (report.files, report.folders) {
+        (_, 0) => files,
+        (0, _) => folders,
+        _ => format!("{files} and {folders}"),
+    }
+}
+
+fn were(count: u64) -> &'static str {
+    if count == 1 { "was" } else { "were" }
 }
 
 /// The receiver at the other end of a channel.

@@ -61,6 +61,8 @@ impl Action {
     fn usual_log(&self) -> &'static str {
         match self {
             Self::Gateway(_) | Self::Serve(_) => "info",
+            // Which links cannot be had, at once: these wait for them.
+            Self::Cp(_) | Self::Bench(_) => "warn,madgate_vchannel=info",
             _ => "warn",
         }
     }
@@ -85,7 +87,7 @@ fn main() -> ExitCode {
         .and_then(|()| logging::start(command.log.as_deref(), command.action.usual_log()))
         .and_then(|()| command.action.run());
     result.unwrap_or_else(|failure| {
-        eprintln!("madgate: {failure}");
+        output::say(&format!("madgate: {failure}"));
         ExitCode::FAILURE
     })
 }

@@ -4,6 +4,13 @@ use std::io::{self, Write as _};
 
 use crate::failure::{Context as _, Failure};
 
+/// Says something on stderr. Nothing can be said of it when nobody takes that.
+pub(crate) fn say(text: &str) {
+    let _ = io::stderr()
+        .lock()
+        .write_all(format!("{text}\n").as_bytes());
+}
+
 /// Prints to stdout. A reader that has gone (`| head`) is no failure.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();

@@ -212,7 +212,9 @@ fn way(route: &Described, in_full: bool) -> String {
         out.push_str(&hop.network);
     }
     if route.hops.len() > shown {
-        let _ = write!(out, " and {} more networks", route.hops.len() - shown);
+        let more = route.hops.len() - shown;
+        let plural = if more == 1 { "" } else { "s" };
+        let _ = write!(out, " and {more} more network{plural}");
     }
     out
 }

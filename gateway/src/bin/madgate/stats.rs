@@ -8,7 +8,7 @@ use std::time::Duration;
 use madgate_gateway::Counters;
 use serde_json::{Value, json};
 
-use crate::units::{grouped, rate, size};
+use crate::units::{counted, grouped, rate, size};
 
 /// The counters, as one JSON object.
 pub(crate) fn object(counters: &Counters) -> Value {
@@ -62,12 +62,12 @@ pub(crate) fn line(before: &Counters, now: &Counters, between: Duration) -> Stri
     let bytes = now.bytes.saturating_sub(before.bytes);
     let frames = now.frames.saturating_sub(before.frames);
     format!(
-        "{} in {} frames; {} flows of {}, {} links, {} queued, {} promised",
+        "{} in {}; {} of {}, {}, {} queued, {} promised",
         rate(bytes, between),
-        grouped(frames),
-        grouped(now.flows.into()),
+        counted(frames, "frame"),
+        counted(now.flows, "flow"),
         grouped(now.flow_limit.into()),
-        now.links,
+        counted(now.links, "link"),
         size(now.queued_bytes),
         size(now.promised_bytes),
     )

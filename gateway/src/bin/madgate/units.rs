@@ -62,6 +62,13 @@ pub(crate) fn grouped(count: u64) -> String {
     grouped
 }
 
+/// A count with what is counted: `"1 node"`, `"2 nodes"`. The word takes an `s`.
+pub(crate) fn counted(count: impl TryInto<u64>, what: &str) -> String {
+    let count = count.try_into().unwrap_or(u64::MAX);
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{} {what}{plural}", grouped(count))
+}
+
 /// A count as a floating-point number, exact to 53 bits.
 #[expect(
     clippy::cast_precision_loss,
@@ -88,5 +95,8 @@ mod tests {
         assert_eq!(duration(Duration::from_millis(414)), "0.41 s");
         assert_eq!(grouped(1_234_567), "1,234,567");
         assert_eq!(grouped(123), "123");
+        assert_eq!(counted(0_u64, "link"), "0 links");
+        assert_eq!(counted(1_usize, "link"), "1 link");
+        assert_eq!(counted(12_345_u32, "link"), "12,345 links");
     }
 }

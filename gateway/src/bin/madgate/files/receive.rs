@@ -14,6 +14,7 @@ use super::root::{Found, Root, find_in, make_folder, open_folder};
 use super::settle::{BATCH_ENTRIES, Complete, settle};
 use super::temporary::Temporary;
 use super::wire::{Digest, Reply, Request, WINDOW_BYTES, charge, length};
+use crate::units::counted;
 
 /// How deep folders may be in each other; `MAX_PATH_BYTES` allows hardly more.
 const MAX_DEPTH: usize = 2048;
@@ -400,7 +401,7 @@ impl Reception {
             ..
         } = *writing;
         if writing.size != size {
-            let reason = format!("{} of {size} bytes arrived", writing.size);
+            let reason = format!("{} of {} arrived", writing.size, counted(size, "byte"));
             replies.push(Reply::Failed { entry, reason });
         } else if hash.finalize()[..] != digest[..] {
             replies.push(Reply::Failed {
