@@ -19,8 +19,8 @@ const STOP_LIMIT: Duration = Duration::from_secs(3);
 
 /// Runs a node that receives files and answers `madgate bench`.
 ///
-/// Prints one line when it is ready. SIGTERM or SIGINT ends it; copies that are not complete
-/// then break off, and leave nothing behind.
+/// Prints one line when it is ready. SIGTERM or SIGINT ends it, which it says; copies that are
+/// not complete then break off, and leave nothing behind.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// The cluster file.
@@ -47,14 +47,22 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     ))?;
 
     endings.wait();
+    let copies = match service.copies() {
+        0 => "no copy is under way".to_owned(),
+        1 => "1 copy breaks off".to_owned(),
+        copies => format!("{copies} copies break off"),
+    };
+    // Somebody who does not take this line stops nothing.
+    let told = print(&format!(
+        "madgate serve {}: leaving, {copies}\n",
+        arguments.node
+    ));
     if !service.stop(STOP_LIMIT) {
         // A copy is stuck, in a call that waits for its node or for a disk.
         tracing::warn!("a copy does not end; its unfinished file goes when this starts again");
         sweep(&arguments.dir);
-        return Ok(ExitCode::SUCCESS);
-    }
-    if let Err(error) = session.close(STOP_LIMIT) {
+    } else if let Err(error) = session.close(STOP_LIMIT) {
         tracing::warn!(%error, "the session is left early");
     }
-    Ok(ExitCode::SUCCESS)
+    told.map(|()| ExitCode::SUCCESS)
 }

@@ -33,6 +33,11 @@ impl Shared {
         let running = AtomicUsize::new(0);
         Arc::new(Self { root, running })
     }
+
+    /// How many copies run.
+    pub(crate) fn running(&self) -> usize {
+        self.running.load(Ordering::Relaxed)
+    }
 }
 
 /// How a copy ended, for a sender that has not heard it and asks.

@@ -33,6 +33,7 @@ use desk::Desk;
 #[derive(Debug)]
 pub(crate) struct Service {
     stopping: Arc<AtomicBool>,
+    shared: Arc<Shared>,
     /// Each desk holds the other side; it disconnects when the last one has ended.
     ended: Receiver<()>,
 }
@@ -62,7 +63,16 @@ impl Service {
                 .spawn(move || desk.run())
                 .or_fail(|| "cannot start a thread".into())?;
         }
-        Ok(Self { stopping, ended })
+        Ok(Self {
+            stopping,
+            shared,
+            ended,
+        })
+    }
+
+    /// How many copies are under way.
+    pub(crate) fn copies(&self) -> usize {
+        self.shared.running()
     }
 
     /// Ends everything; copies that are not complete break off, and leave nothing behind.
