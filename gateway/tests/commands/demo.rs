@@ -2,6 +2,10 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use serde_json::Value;
 
@@ -36,6 +40,45 @@ fn the_demo_reports_everything_and_keeps_what_is_asked_for() {
     assert!(report["gateway_copies_per_frame"].as_f64().unwrap() >= 0.0);
     assert!(fs::read(kept.join("received/file")).unwrap() == fs::read(file).unwrap());
     assert!(kept.join("cluster.toml").is_file());
+}
+
+#[test]
+fn the_demo_says_what_it_skips_and_that_others_disturb_it() {
+    let world = World::new("30s");
+    let tree = world.path("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("file"), "file").unwrap();
+    symlink("file", tree.join("link")).unwrap();
+    let _socket = UnixListener::bind(tree.join("socket")).unwrap();
+    let processors = thread::available_parallelism().unwrap().get();
+    let is_over = AtomicBool::new(false);
+    let output = thread::scope(|scope| {
+        for _ in 0..processors.div_ceil(2) {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        let output = run([OsStr::new("demo"), tree.as_os_str(), OsStr::new("--json")]);
+        is_over.store(true, Ordering::Relaxed);
+        output
+    });
+    assert!(output.status.success(), "{output:?}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (&report["files"], &report["skipped"]),
+        (&1.into(), &2.into())
+    );
+    assert_eq!(report["load"]["is_high"], true, "{report}");
+    assert!(report["load"]["others"].as_f64().unwrap() > 0.0);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    for word in [
+        "tree/link: is a link",
+        "tree/socket: is a device, pipe or socket",
+    ] {
+        assert!(stderr.contains(word), "{stderr}");
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ use crossbeam_channel::{Receiver, Sender, bounded, select};
 
 use crate::child::Family;
 use crate::failure::{Context, Failure};
+use crate::output::say;
 use crate::signals::{Endings, exit_code};
 
 /// How long the demo may take, with some seconds left to clean up within a minute.
@@ -49,7 +50,8 @@ fn watch(endings: &Endings, is_over: &Receiver<()>, family: &Family, folders: &[
             Ok(()) | Err(_) => return,
         },
         default(LIMIT) => {
-            eprintln!("madgate: the demo did not end within {} s", LIMIT.as_secs());
+            let limit = LIMIT.as_secs();
+            say(&format!("madgate: the demo did not end within {limit} s"));
             1
         }
     };

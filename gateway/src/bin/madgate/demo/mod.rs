@@ -10,6 +10,7 @@
 //! stand where the three stand, as a gateway that measured itself would disturb it.
 
 mod deadline;
+mod load;
 mod measure;
 mod place;
 mod report;
@@ -28,8 +29,9 @@ use serde_json::Value;
 use crate::child::{Family, Process};
 use crate::failure::{Context, Failure};
 use crate::files::walk::Source;
-use crate::output::print;
+use crate::output::{print, say};
 use deadline::Deadline;
+use load::Watch;
 use measure::Samples;
 use place::{Place, Stage};
 use report::Report;
@@ -77,9 +79,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         deadline: &deadline,
         place: &place,
     };
+    let watch = Watch::start();
     let report = demo.run(&arguments.paths);
     family.kill();
-    let report = report?;
+    let mut report = report?;
+    report.load = watch.end();
     if arguments.json {
         print(&format!("{}\n", serde_json::to_string(&report)?))?;
     } else {
@@ -128,7 +132,10 @@ impl Demo<'_> {
         let gateway_copies_per_frame = copies_per_frame(&stats)?;
         let comparison = verify::compare(&sources, &place.received());
         for path in &comparison.different {
-            eprintln!("madgate: {} did not arrive as it is", path.display());
+            say(&format!(
+                "madgate: {} did not arrive as it is",
+                path.display()
+            ));
         }
 
         self.say("measuring, forwarded and direct")?;
@@ -143,7 +150,9 @@ impl Demo<'_> {
         Ok(Report {
             verified: comparison.different.is_empty() && comparison.files > 0,
             files: comparison.files,
+            different: comparison.different.len(),
             bytes: comparison.bytes,
+            skipped: comparison.skipped,
             copy_seconds,
             direct_mb_per_s,
             direct_left_mb_per_s: left.mb_per_s(),
@@ -157,6 +166,7 @@ impl Demo<'_> {
             gateway_peak_rss_bytes,
             gateway_copies_per_frame,
             rounds: forwarded.rounds(),
+            load: None,
         })
     }
 

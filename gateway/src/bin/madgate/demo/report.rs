@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::load::Load;
 use super::measure::{BANDWIDTH_SIZE, LATENCY_SIZE};
-use crate::units::{duration, float, rate, size};
+use crate::units::{counted, duration, float, rate, size};
 
 /// Everything that the demo found out; as JSON, one object.
 #[derive(Debug, Serialize)]
@@ -14,7 +15,11 @@ pub(crate) struct Report {
     /// Whether everything that arrived is what was sent.
     pub(crate) verified: bool,
     pub(crate) files: u64,
+    /// Files and folders that did not arrive as they are.
+    pub(crate) different: usize,
     pub(crate) bytes: u64,
+    /// Links, devices, pipes, sockets, and what cannot be read.
+    pub(crate) skipped: u64,
     pub(crate) copy_seconds: f64,
     /// Of the slower network.
     pub(crate) direct_mb_per_s: f64,
@@ -33,6 +38,8 @@ pub(crate) struct Report {
     pub(crate) gateway_copies_per_frame: f64,
     /// How often each figure was measured; it is the median.
     pub(crate) rounds: usize,
+    /// What others did on this machine meanwhile, if the kernel says so.
+    pub(crate) load: Option<Load>,
 }
 
 impl Report {
@@ -40,24 +47,30 @@ impl Report {
     pub(crate) fn table(&self) -> String {
         let mut table = String::new();
         let took = Duration::from_secs_f64(self.copy_seconds);
-        let verified = if self.verified {
-            "all digests equal"
-        } else {
-            "NOT ALL ARE EQUAL"
+        let verified = match (self.verified, self.files, self.different) {
+            (true, ..) => "all digests equal",
+            (false, 0, 0) => "NOTHING WAS COPIED",
+            (false, ..) => "NOT ALL ARE EQUAL",
         };
-        let files = if self.files == 1 { "file" } else { "files" };
         // Writing to a `String` cannot fail.
         let _ = writeln!(
             table,
-            "  copied     {} {files}, {}, in {} ({}): {verified}\n",
-            self.files,
+            "  copied     {}, {}, in {} ({}): {verified}",
+            counted(self.files, "file"),
             size(self.bytes),
             duration(took),
             rate(self.bytes, took)
         );
+        if self.skipped > 0 {
+            let _ = writeln!(
+                table,
+                "  skipped    {} that cannot be copied, named above",
+                counted(self.skipped, "thing")
+            );
+        }
         let _ = writeln!(
             table,
-            "  {:<34}{:>16}{:>18}",
+            "\n  {:<34}{:>16}{:>18}",
             "way",
             format!("{BANDWIDTH_SIZE} messages"),
             format!("{LATENCY_SIZE}, half rtt")
@@ -90,6 +103,14 @@ impl Report {
             self.gateway_copies_per_frame,
             float(self.gateway_peak_rss_bytes) / f64::from(1 << 20)
         );
+        if let Some(load) = self.load.filter(|load| load.is_high) {
+            let _ = writeln!(
+                table,
+                "\n  DO NOT TRUST THESE FIGURES: other programs kept {:.1} of {} busy meanwhile",
+                load.others,
+                counted(load.processors, "processor")
+            );
+        }
         table
     }
 }
@@ -100,10 +121,12 @@ mod tests {
 
     #[test]
     fn the_table_has_a_line_for_every_way() {
-        let report = Report {
+        let mut report = Report {
             verified: true,
             files: 2,
             bytes: 300_000_000,
+            different: 0,
+            skipped: 1,
             copy_seconds: 0.5,
             direct_mb_per_s: 3000.0,
             direct_left_mb_per_s: 3000.0,
@@ -117,8 +140,14 @@ mod tests {
             gateway_peak_rss_bytes: 30 << 20,
             gateway_copies_per_frame: 0.25,
             rounds: 3,
+            load: Some(Load {
+                processors: 2,
+                others: 0.01,
+                is_high: false,
+            }),
         };
         let table = report.table();
+        assert!(!table.contains("TRUST"), "{table}");
         for part in [
             "2 files, 300.0 MB",
             "600 MB/s",
@@ -126,8 +155,17 @@ mod tests {
             "0.20 us",
             "97 %",
             "30 MiB",
+            "skipped    1 thing that",
         ] {
             assert!(table.contains(part), "{part}: {table}");
         }
+        report.load = Some(Load {
+            processors: 2,
+            others: 1.26,
+            is_high: true,
+        });
+        let table = report.table();
+        let warning = "TRUST THESE FIGURES: other programs kept 1.3 of 2 processors busy";
+        assert!(table.contains(warning), "{table}");
     }
 }

@@ -22,6 +22,8 @@ pub(crate) struct Comparison {
     pub(crate) bytes: u64,
     /// What is not the same.
     pub(crate) different: Vec<PathBuf>,
+    /// Links, devices, pipes, sockets, and what cannot be read: `cp` does not copy them.
+    pub(crate) skipped: u64,
 }
 
 /// Compares all files and folders with what was received under `received`.
@@ -30,31 +32,49 @@ pub(crate) fn compare(sources: &[Source], received: &Path) -> Comparison {
     walk(sources, |step| {
         let (path, target) = match &step {
             Step::File { path, target } | Step::Folder { path, target, .. } => (path, target),
-            // What `cp` does not copy it has named.
-            Step::Problem { .. } | Step::Leave => return true,
+            Step::Problem { .. } => {
+                // `cp` has named it.
+                comparison.skipped += 1;
+                return true;
+            }
+            Step::Leave => return true,
         };
         let other = received.join(std::ffi::OsStr::from_bytes(target));
         let size = match &step {
             Step::File { .. } => same_file(path, &other),
-            _ => same_mode(path, &other).map(|same| same.then_some(0)),
+            _ => same_mode(path, &other).map(|same| if same { Same::Yes(0) } else { Same::No }),
         };
         match size {
-            Ok(Some(size)) => {
+            Ok(Same::Yes(size)) => {
                 comparison.bytes += size;
                 comparison.files += u64::from(matches!(step, Step::File { .. }));
             }
-            Ok(None) | Err(_) => comparison.different.push(path.clone()),
+            Ok(Same::Unreadable) => comparison.skipped += 1,
+            Ok(Same::No) | Err(_) => comparison.different.push(path.clone()),
         }
         true
     });
     comparison
 }
 
-/// The size of two files that are the same.
-fn same_file(path: &Path, other: &Path) -> io::Result<Option<u64>> {
-    let (size, digest) = digest(path)?;
-    let same = (size, digest) == self::digest(other)? && same_mode(path, other)?;
-    Ok(same.then_some(size))
+/// Whether something is the same at both ends.
+enum Same {
+    /// With so many bytes.
+    Yes(u64),
+    No,
+    /// It cannot be read here, and so was not sent.
+    Unreadable,
+}
+
+fn same_file(path: &Path, other: &Path) -> io::Result<Same> {
+    let Ok((size, digest)) = digest(path) else {
+        return Ok(Same::Unreadable);
+    };
+    if (size, digest) == self::digest(other)? && same_mode(path, other)? {
+        Ok(Same::Yes(size))
+    } else {
+        Ok(Same::No)
+    }
 }
 
 fn same_mode(path: &Path, other: &Path) -> io::Result<bool> {
@@ -93,9 +113,12 @@ mod tests {
         }
         fs::write(received.join("tree/same"), "a").unwrap();
         fs::write(received.join("tree/other"), "x").unwrap();
+        std::os::unix::fs::symlink("same", tree.join("link")).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(tree.join("socket")).unwrap();
         let sources = Source::all(std::slice::from_ref(&tree)).unwrap();
         let comparison = compare(&sources, &received);
         assert_eq!((comparison.files, comparison.bytes), (1, 1));
+        assert_eq!(comparison.skipped, 2);
         assert_eq!(
             comparison.different,
             [tree.join("missing"), tree.join("other")]
