@@ -89,7 +89,9 @@ fn nothing_is_written_outside() {
     world
         .cp(&[&file], "/tmp/file2")
         .failed_with(&["refused", "absolute"]);
-    world.cp(&[&file], "link").failed_with(&["refused", "link"]);
+    let ended = world.cp(&[&file], "link");
+    ended.failed_with(&["refused", "link", "madgate: NOTHING was copied to b0\n"]);
+    assert_eq!(ended.stdout, "");
     world
         .cp(&[&file], "link/file")
         .failed_with(&["refused", "link"]);
@@ -108,7 +110,11 @@ fn links_are_named_and_the_rest_is_copied() {
     symlink("file", tree.join("link")).unwrap();
     let ended = world.cp(&[&tree], "");
     ended.failed_with(&["tree/link: is a link"]);
-    assert!(ended.stdout.contains("1 not copied"), "{ended:?}");
+    ended.failed_with(&[
+        "NOT ALL was copied to b0: 1 file and 1 folder were (4 B in ",
+        "), 1 was not\n",
+    ]);
+    assert_eq!(ended.stdout, "", "nothing that looks like success");
     assert_eq!(world.received(), ["tree", "tree/file"]);
 }
 
@@ -141,7 +147,14 @@ fn services_end_in_order() {
     let world = World::new(TIMEOUT);
     let (gateway, serve) = (world.gateway(), world.serve());
     world.cp(&[&world.file("file", 1 << 20)], "").succeeded();
-    serve.terminate().succeeded();
+    let ended = serve.terminate();
+    assert!(
+        ended
+            .succeeded()
+            .stdout
+            .contains("madgate serve b0: leaving, no copy is under way\n"),
+        "{ended:?}"
+    );
     let ended = gateway.terminate();
     assert!(
         ended.succeeded().stdout.contains("nothing dropped"),

@@ -79,6 +79,26 @@ fn a_receiver_that_is_restarted_ends_the_copy() {
 }
 
 #[test]
+fn a_receiver_that_leaves_says_what_breaks_off() {
+    let world = World::new("2s");
+    let (_gateway, serve) = (world.gateway(), world.serve());
+    let large = world.file("large", LARGE);
+    let mut watch = Watch::new(&world.served());
+    let copy = world.start_cp("a0", &[&large], "");
+    watch.wait_for_bytes(&world.served(), &copy);
+    let ended = serve.terminate();
+    assert!(
+        ended
+            .succeeded()
+            .stdout
+            .contains("madgate serve b0: leaving, 1 copy breaks off\n"),
+        "{ended:?}"
+    );
+    copy.end().failed_with(&["NOTHING was copied to b0"]);
+    assert!(world.received().is_empty());
+}
+
+#[test]
 fn a_sender_that_dies_makes_way_for_the_next() {
     let world = World::new("30s");
     let (_gateway, _serve) = (world.gateway(), world.serve());

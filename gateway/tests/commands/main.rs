@@ -9,6 +9,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod absent;
 mod bench;
 mod copying;
 mod demo;

@@ -18,7 +18,13 @@ fn arguments_that_make_no_sense_end_with_two() {
     for arguments in [
         &[][..],
         &["no-such-command"],
+        &["demo", "--rounds"],
+        &["keygen"],
+        &["check"],
+        &["routes", "c", "a0"],
+        &["serve", "c", "--node", "b0"],
         &["cp", "cluster.toml"],
+        &["cp", "c", "--node", "a0", "file", "b0"],
         &["bench", "c", "--node", "a0", "--to", "b0", "sideways"],
         &[
             "bench", "c", "--node", "a0", "--to", "b0", "stream", "--size", "1XB",
@@ -41,11 +47,22 @@ fn what_is_wrong_is_said() {
     let (cluster, file) = (cluster.as_os_str(), file.as_os_str());
     let os = OsStr::new;
     let missing = world.path("missing");
-    let cases: [(&[&OsStr], &str); 9] = [
+    let cases: [(&[&OsStr], &str); 12] = [
+        (&[os("keygen"), file], "file"),
+        (&[os("routes"), cluster, os("a0"), os("x")], "no node \"x\""),
         (
-            &[os("cp"), cluster, os("--node"), os("a0"), file, os("b0")],
-            "names no node",
+            &[
+                os("bench"),
+                cluster,
+                os("--node"),
+                os("a0"),
+                os("--to"),
+                os("x"),
+                os("stream"),
+            ],
+            "no node \"x\"",
         ),
+        (&[os("demo"), missing.as_os_str()], "missing"),
         (
             &[os("cp"), cluster, os("--node"), os("a0"), file, os("x:")],
             "no node \"x\"",
@@ -103,6 +120,93 @@ fn what_is_wrong_is_said() {
         assert!(stderr.starts_with("madgate: "), "{stderr}");
         assert!(stderr.contains(expected), "{arguments:?}: {stderr}");
     }
+}
+
+#[test]
+fn what_works_ends_with_zero() {
+    let world = World::new("30s");
+    let (cluster, key) = (world.cluster(), world.path("new.key"));
+    for arguments in [
+        &[OsStr::new("--version")][..],
+        &[OsStr::new("help"), OsStr::new("cp")],
+        &[OsStr::new("keygen"), key.as_os_str()],
+        &[OsStr::new("check"), cluster.as_os_str()],
+        &[OsStr::new("routes"), cluster.as_os_str()],
+    ] {
+        let (code, stderr) = words(arguments);
+        assert_eq!(code, Some(0), "{arguments:?}: {stderr}");
+    }
+}
+
+#[test]
+fn whoever_reads_may_leave() {
+    let world = World::new("30s");
+    let (_gateway, _serve) = (world.gateway(), world.serve());
+    let mut bench = world.start_bench(&["pingpong", "--size", "8B,9B", "--time", "1ms"]);
+    bench.close_stdout();
+    assert_eq!(bench.end().status.code(), Some(0));
+}
+
+#[test]
+fn one_is_not_several() {
+    let world = World::new("30s");
+    let text = "[session]\nname = \"one\"\nkey_file = \"session.key\"\n\
+                [[network]]\nname = \"left\"\nprotocol = \"tcp\"\n\
+                [[node]]\nname = \"a0\"\naddresses = { left = \"127.0.0.1:7100\" }\n\
+                [[channel]]\nname = \"main\"\nnetworks = [\"left\"]\n";
+    let cluster = world.path("one.toml");
+    fs::write(&cluster, text).unwrap();
+    let output = run([OsStr::new("check"), cluster.as_os_str()]);
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    let expected = "session one: 1 node, 1 network, 1 channel\n";
+    assert!(stdout.starts_with(expected), "{stdout}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("has one node only"), "{stderr}");
+}
+
+#[test]
+fn an_address_that_nobody_can_dial_is_refused() {
+    let world = World::new("30s");
+    let cluster = world.cluster();
+    let text = fs::read_to_string(&cluster).unwrap();
+    for address in ["0.0.0.0:", "[::]:"] {
+        fs::write(&cluster, text.replace("127.0.0.1:", address)).unwrap();
+        for arguments in [
+            &["check"][..],
+            &["gateway", "--node", "gw"],
+            &["bench", "--node", "a0", "--to", "b0", "stream"],
+        ] {
+            let mut all: Vec<&OsStr> = vec![OsStr::new(arguments[0]), cluster.as_os_str()];
+            all.extend(arguments[1..].iter().map(OsStr::new));
+            let (code, stderr) = words(&all);
+            assert_eq!(code, Some(1), "{stderr}");
+            let place = format!("{}:18: address \"{address}", cluster.display());
+            assert!(stderr.contains(&place), "{place}: {stderr}");
+            assert!(stderr.contains("no other node can dial it"), "{stderr}");
+        }
+    }
+}
+
+/// Every counter that a gateway reports is explained to those who run it.
+#[test]
+fn every_counter_is_in_the_manual() {
+    let manual = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operation.md");
+    let manual = fs::read_to_string(manual).unwrap();
+    let world = World::new("30s");
+    let counters = world.path("counters.json");
+    let gateway = world.gateway_with(&["--stats-json", counters.to_str().unwrap()]);
+    gateway.terminate().succeeded();
+    let text = fs::read_to_string(counters).unwrap();
+    let counters: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let networks = counters["networks"].as_array().unwrap();
+    assert_eq!(networks.len(), 2);
+    let explained = |object: &serde_json::Value, more: &str| {
+        for name in object.as_object().unwrap().keys() {
+            assert!(manual.contains(&format!("| `{name}`{more} |")), "{name}");
+        }
+    };
+    explained(&counters, "");
+    explained(&networks[0], " of a network");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
 use std::thread::{self, JoinHandle};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -89,14 +90,34 @@ impl World {
         path
     }
 
+    /// The cluster file again, in a folder of its own with another session key.
+    pub(crate) fn cluster_with_other_key(&self) -> PathBuf {
+        let folder = self.path("other-key");
+        fs::create_dir(&folder).unwrap();
+        let key = folder.join("session.key");
+        assert!(run(["keygen".as_ref(), key.as_os_str()]).status.success());
+        let text = fs::read_to_string(self.cluster()).unwrap();
+        fs::write(folder.join("cluster.toml"), text).unwrap();
+        folder.join("cluster.toml")
+    }
+
+    /// The cluster file of another session, with the same key.
+    pub(crate) fn other_cluster(&self) -> PathBuf {
+        let text = fs::read_to_string(self.cluster()).unwrap();
+        let path = self.path("other.toml");
+        fs::write(&path, text.replace("\"test\"", "\"test2\"")).unwrap();
+        path
+    }
+
     pub(crate) fn gateway(&self) -> Process {
+        self.gateway_with(&[])
+    }
+
+    pub(crate) fn gateway_with(&self, more: &[&str]) -> Process {
         let cluster = self.cluster();
-        Process::ready([
-            "gateway".as_ref(),
-            cluster.as_os_str(),
-            "--node".as_ref(),
-            "gw".as_ref(),
-        ])
+        let before = [OsStr::new("gateway"), cluster.as_os_str()];
+        let rest = ["--node", "gw"].iter().chain(more).map(OsStr::new);
+        Process::ready(before.into_iter().chain(rest))
     }
 
     pub(crate) fn serve(&self) -> Process {
@@ -118,7 +139,17 @@ impl World {
 
     /// Starts to copy to b0.
     pub(crate) fn start_cp(&self, node: &str, sources: &[&Path], path: &str) -> Process {
-        let (cluster, destination) = (self.cluster(), format!("b0:{path}"));
+        Self::start_cp_of(&self.cluster(), node, sources, path)
+    }
+
+    /// Starts to copy to b0, as a node of this cluster file.
+    pub(crate) fn start_cp_of(
+        cluster: &Path,
+        node: &str,
+        sources: &[&Path],
+        path: &str,
+    ) -> Process {
+        let destination = format!("b0:{path}");
         let mut arguments: Vec<&OsStr> = vec![
             "cp".as_ref(),
             cluster.as_os_str(),
@@ -132,7 +163,11 @@ impl World {
 
     /// Starts to measure the way from a0 to b0.
     pub(crate) fn start_bench(&self, more: &[&str]) -> Process {
-        let cluster = self.cluster();
+        Self::start_bench_of(&self.cluster(), more)
+    }
+
+    /// Starts to measure that way, as a node of this cluster file.
+    pub(crate) fn start_bench_of(cluster: &Path, more: &[&str]) -> Process {
         let nodes = ["--node", "a0", "--to", "b0"];
         let before = [OsStr::new("bench"), cluster.as_os_str()];
         let rest = nodes.iter().chain(more).map(OsStr::new);
@@ -198,6 +233,8 @@ pub(crate) struct Process {
     child: Child,
     stdout: Option<BufReader<ChildStdout>>,
     stderr: Option<JoinHandle<String>>,
+    /// The lines of stderr, as they come.
+    said: Receiver<String>,
 }
 
 impl Process {
@@ -210,19 +247,38 @@ impl Process {
             .spawn()
             .unwrap();
         let stdout = child.stdout.take().map(BufReader::new);
+        let (say, said) = channel();
         // Read all the time, so that it never waits to log.
-        let stderr = child.stderr.take().map(|mut stderr| {
+        let stderr = child.stderr.take().map(|stderr| {
             thread::spawn(move || {
-                let mut text = Vec::new();
-                stderr.read_to_end(&mut text).unwrap();
-                String::from_utf8(text).unwrap()
+                let mut text = String::new();
+                for line in BufReader::new(stderr).lines().map(Result::unwrap) {
+                    text.push_str(&line);
+                    text.push('\n');
+                    // Nobody may wait for it.
+                    let _ = say.send(line);
+                }
+                text
             })
         });
         Self {
             child,
             stdout,
             stderr,
+            said,
         }
+    }
+
+    /// Waits until it says a line with all of these words on stderr, and returns that.
+    pub(crate) fn wait_said(&self, words: &[&str]) -> String {
+        let is_it = |line: &String| words.iter().all(|word| line.contains(word));
+        let line = self.said.iter().find(is_it);
+        line.unwrap_or_else(|| panic!("{words:?} was not said before the end"))
+    }
+
+    /// Whether it has not ended.
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
     }
 
     fn ready<'a>(arguments: impl IntoIterator<Item = &'a OsStr>) -> Self {
@@ -237,6 +293,11 @@ impl Process {
             panic!("not ready: {:?}", self.end());
         }
         self
+    }
+
+    /// Takes nothing of what it prints any more.
+    pub(crate) fn close_stdout(&mut self) {
+        self.stdout = None;
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -264,11 +325,9 @@ impl Process {
     /// Waits for its end.
     pub(crate) fn end(mut self) -> Ended {
         let mut stdout = String::new();
-        self.stdout
-            .take()
-            .unwrap()
-            .read_to_string(&mut stdout)
-            .unwrap();
+        if let Some(mut rest) = self.stdout.take() {
+            rest.read_to_string(&mut stdout).unwrap();
+        }
         let stderr = self.stderr.take().unwrap().join().unwrap();
         Ended {
             status: self.child.wait().unwrap(),
