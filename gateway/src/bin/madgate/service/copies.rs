@@ -139,7 +139,8 @@ impl<'scope, 'env> Copies<'scope, 'env> {
         };
         // Chunks that were on their way are not worth an answer each.
         if Request::wants_answer(head.kind) {
-            let reason = reason.unwrap_or("the copy is not known here any more");
+            let reason =
+                reason.unwrap_or("the copy is not known here any more: the node was restarted, or another copy begun");
             self.refuse(source, head.tag, reason);
         }
     }
