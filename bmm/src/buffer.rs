@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use madgate_tm::{LentSlot, Piece, ReceivedSlot};
+use madgate_tm::{LentSlot, Piece, Pipe, ReceivedSlot};
 
 /// Bytes that a buffer's head holds at most.
 pub const HEAD_BYTES: usize = 64;
@@ -29,6 +29,9 @@ pub enum Body {
         /// Bytes to send.
         length: usize,
     },
+    /// In a pipe, all that it holds: one unit, which no memory of this process has seen. A
+    /// buffer with such a body has no head of its own. Static lanes have it copied.
+    Piped(Pipe),
 }
 
 /// Something to send: a head of a few bytes, then a body.
@@ -68,14 +71,15 @@ impl Buffer {
         Self::unit(head, Body::Shared(body))
     }
 
-    /// One unit: `head`, then `body`, which is not a lent slot.
+    /// One unit: `head`, then `body`, which is neither a lent slot nor a pipe.
     ///
     /// # Panics
-    /// When the head is longer than [`HEAD_BYTES`], or the body is a lent slot.
+    /// When the head is longer than [`HEAD_BYTES`], or the body is a lent slot or a pipe.
     #[must_use]
     pub fn unit(head: &[u8], body: Body) -> Self {
         let mut buffer = Self::of(body);
-        assert!(!buffer.is_lent(), "a lent slot holds its own head");
+        let holds_its_head = buffer.is_lent() || buffer.is_piped();
+        assert!(!holds_its_head, "lent slots and pipes hold their own heads");
         buffer.head[..head.len()].copy_from_slice(head);
         buffer.head_length = head.len();
         buffer
@@ -93,10 +97,10 @@ impl Buffer {
         self.len() == 0
     }
 
-    /// Copies the body out of memory that others wait for (a batch or slot that arrived),
-    /// so that the buffer can wait. Returns how many bytes were copied.
+    /// Copies the body out of memory that others wait for (a batch or slot that arrived, a
+    /// pipe), so that the buffer can wait. Returns how many bytes were copied.
     pub fn detach(&mut self) -> usize {
-        let copy = match &self.body {
+        let copy = match &mut self.body {
             // Nobody else refers to it: it is in memory of its own already.
             Body::Shared(bytes) if bytes.is_unique() => return 0,
             Body::Shared(bytes) => Bytes::copy_from_slice(bytes),
@@ -106,6 +110,15 @@ impl Buffer {
                 copy.into()
             }
             Body::Lent { .. } => return 0,
+            Body::Piped(pipe) => {
+                // Bytes that have left already keep their place, so that others keep theirs.
+                let taken = pipe.taken();
+                let mut copy = vec![0; taken + pipe.len()];
+                // The pipe is ours and holds them: there is nothing that could fail. If it did,
+                // the checksum would not be right.
+                let _ = pipe.read(&mut copy[taken..]);
+                copy.into()
+            }
         };
         let copied = copy.len();
         self.body = Body::Shared(copy);
@@ -120,20 +133,25 @@ impl Buffer {
         matches!(self.body, Body::Lent { .. })
     }
 
+    pub(crate) const fn is_piped(&self) -> bool {
+        matches!(self.body, Body::Piped(_))
+    }
+
     pub(crate) fn body_len(&self) -> usize {
         match &self.body {
             Body::Shared(bytes) => bytes.len(),
             Body::Received { range, .. } => range.len(),
             Body::Lent { length, .. } => *length,
+            Body::Piped(pipe) => pipe.taken() + pipe.len(),
         }
     }
 
-    /// Head and body as pieces to send; a lent slot is none.
+    /// Head and body as pieces to send; a lent slot is none, nor is a pipe.
     pub(crate) fn pieces(&self) -> [Piece<'_>; 2] {
         let body = match &self.body {
             Body::Shared(bytes) => Piece::new(bytes),
             Body::Received { slot, range } => slot.piece(range.clone()),
-            Body::Lent { .. } => Piece::default(),
+            Body::Lent { .. } | Body::Piped(_) => Piece::default(),
         };
         [Piece::new(self.head()), body]
     }

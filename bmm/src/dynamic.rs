@@ -1,7 +1,8 @@
-//! Dynamic buffers: the lane refers to the memory where it is.
+//! Dynamic buffers: the lane refers to the memory where it is, or takes what a pipe holds.
 
 use madgate_tm::{LaneSender, Piece};
 
+use crate::buffer::Body;
 use crate::outbox::{Borrowed, Outbox, OutboxError};
 
 /// Pieces that one send refers to at most, whatever the lane would take: they stand on the
@@ -22,7 +23,10 @@ impl<T> Outbox<T> {
             if self.queue.is_empty() {
                 return Ok(false);
             }
-            let (offered, sent) = self.send_front(lane, gather_limit)?;
+            let (offered, sent) = match self.send_pipe(lane)? {
+                Some(sent) => sent,
+                None => self.send_front(lane, gather_limit)?,
+            };
             self.counters.sends += 1;
             self.progress += sent;
             self.note_left(sent);
@@ -31,6 +35,27 @@ impl<T> Outbox<T> {
                 return Ok(true);
             }
         }
+    }
+
+    /// Offers the pipe at the front of the queue, if there is one: how many bytes, and how
+    /// many were taken.
+    fn send_pipe(
+        &mut self,
+        lane: &mut dyn LaneSender,
+    ) -> Result<Option<(usize, usize)>, OutboxError> {
+        let has_more = self.queue.len() > 1;
+        let Some((first, _)) = self.queue.front_mut() else {
+            return Ok(None);
+        };
+        if let Body::Piped(pipe) = &mut first.body {
+            if lane.takes_pipes() {
+                let offered = pipe.len();
+                return Ok(Some((offered, lane.try_send_pipe(pipe, has_more)?)));
+            }
+            self.counters.copies += 1;
+            self.counters.copied_bytes += first.detach() as u64;
+        }
+        Ok(None)
     }
 
     /// Offers the front of the queue in one send: how many bytes, and how many were taken.
@@ -49,6 +74,9 @@ impl<T> Outbox<T> {
                 if place == 0 {
                     return Err(OutboxError::ForeignSlot);
                 }
+                break;
+            }
+            if buffer.is_piped() {
                 break;
             }
             for mut piece in buffer.pieces() {

@@ -111,7 +111,11 @@ impl<T> Outbox<T> {
     }
 
     /// Queues a buffer; `tag` comes back when it has left.
-    pub fn push(&mut self, buffer: Buffer, tag: T) {
+    pub fn push(&mut self, mut buffer: Buffer, tag: T) {
+        if matches!(self.shape, Shape::Static { .. }) && buffer.is_piped() {
+            self.counters.copies += 1;
+            self.counters.copied_bytes += buffer.detach() as u64;
+        }
         self.queued_bytes += buffer.len();
         self.lent += usize::from(buffer.is_lent());
         self.queue.push_back((buffer, tag));

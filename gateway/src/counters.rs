@@ -16,6 +16,8 @@ pub struct Counters {
     pub copies: u64,
     /// Bytes of them.
     pub copied_bytes: u64,
+    /// Data frames whose payload has passed from socket to socket without being read.
+    pub spliced_frames: u64,
     /// Times that a frame was copied because it had to wait and others needed the memory
     /// that it was in.
     pub parked_copies: u64,
@@ -84,6 +86,7 @@ pub struct NetworkCounters {
 pub(crate) struct Tally {
     pub(crate) copies: AtomicU64,
     pub(crate) copied_bytes: AtomicU64,
+    pub(crate) spliced_frames: AtomicU64,
     pub(crate) parked_copies: AtomicU64,
     pub(crate) parked_bytes: AtomicU64,
     pub(crate) corrupt: AtomicU64,

@@ -421,6 +421,7 @@ impl Engine {
         let mut counters = Counters {
             copies: read(&self.tally.copies),
             copied_bytes: read(&self.tally.copied_bytes),
+            spliced_frames: read(&self.tally.spliced_frames),
             parked_copies: read(&self.tally.parked_copies),
             parked_bytes: read(&self.tally.parked_bytes),
             corrupt: read(&self.tally.corrupt),

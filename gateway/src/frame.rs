@@ -91,11 +91,6 @@ impl LentFrame {
         }
     }
 
-    /// Bytes of the frame.
-    pub(crate) const fn len(&self) -> usize {
-        self.length
-    }
-
     fn into_buffer(mut self, link: LinkId) -> Buffer {
         if self.lender != link {
             // The flow has been opened again, over another link.

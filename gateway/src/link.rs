@@ -36,6 +36,8 @@ pub(crate) struct Link {
     /// Slots of the bulk lane that frames are being received into.
     pub(crate) lent: Arc<AtomicUsize>,
     bulk_shape: Shape,
+    /// Whether the bulk lane takes pipes.
+    pub(crate) takes_pipes: bool,
     urgent_shape: Shape,
     output: Mutex<Output>,
     /// Somebody has found something to send and the output locked: its holder looks again.
@@ -67,6 +69,7 @@ impl Link {
             is_dialed,
             lent: Arc::default(),
             bulk_shape: bulk.shape(),
+            takes_pipes: bulk.takes_pipes(),
             urgent_shape: urgent.shape(),
             output: Mutex::new(Output {
                 urgent: LaneOutput::new(urgent, LaneClass::Urgent),

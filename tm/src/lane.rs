@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use bytes::BytesMut;
 
 pub use crate::piece::Piece;
+pub use crate::pipe::Pipe;
 pub use crate::slot::{LentSlot, ReceivedSlot};
 
 /// The kind of buffers that a transmission module likes to be fed with.
@@ -64,6 +65,23 @@ pub trait LaneSender: Send + fmt::Debug {
     /// When the peer is gone or the connection broke.
     fn try_send(&mut self, pieces: &[Piece<'_>]) -> Result<usize, LaneError>;
 
+    /// Whether [`try_send_pipe`](Self::try_send_pipe) works.
+    fn takes_pipes(&self) -> bool {
+        false
+    }
+
+    /// Dynamic, where [`takes_pipes`](Self::takes_pipes): moves what is in `pipe`, as far as
+    /// the network takes it now, without looking at it. `has_more` says that other bytes follow
+    /// at once. Returns how many bytes left; fewer than were there means *not now*, as with
+    /// [`try_send`](Self::try_send).
+    ///
+    /// # Errors
+    /// As [`try_send`](Self::try_send); [`LaneError::WrongShape`] where pipes do not work.
+    fn try_send_pipe(&mut self, pipe: &mut Pipe, has_more: bool) -> Result<usize, LaneError> {
+        let _ = (pipe, has_more);
+        Err(LaneError::WrongShape("pipes"))
+    }
+
     /// Static: borrows a free slot, or `None` when all are with the peer or lent.
     ///
     /// # Errors
@@ -113,6 +131,23 @@ pub trait LaneReceiver: Send + fmt::Debug {
         straight: &mut [u8],
         batch: &mut BytesMut,
     ) -> Result<usize, LaneError>;
+
+    /// Whether [`try_receive_pipe`](Self::try_receive_pipe) works.
+    fn fills_pipes(&self) -> bool {
+        false
+    }
+
+    /// Dynamic, where [`fills_pipes`](Self::fills_pipes): moves up to `most` bytes that have
+    /// arrived into `pipe`, without looking at them. Returns how many; `Ok(0)` means *nothing
+    /// now*, or that the pipe [is full](Pipe::is_full).
+    ///
+    /// # Errors
+    /// As [`try_receive`](Self::try_receive); [`LaneError::WrongShape`] where pipes do not
+    /// work.
+    fn try_receive_pipe(&mut self, pipe: &mut Pipe, most: usize) -> Result<usize, LaneError> {
+        let _ = (pipe, most);
+        Err(LaneError::WrongShape("pipes"))
+    }
 
     /// Static: the next committed slot, or `None` when there is none now. The slot goes
     /// back to the peer when it is dropped, from any thread.

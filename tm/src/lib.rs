@@ -24,6 +24,9 @@
 //! Nothing here blocks: every call does what it can now, and a [`Poller`] waits on as many
 //! lanes as there are.
 //!
+//! Bytes that need not be seen can pass from one lane to another in a [`Pipe`], where both
+//! lanes can do that.
+//!
 //! [`Gather`] decides how much of what is certain to come is worth waiting for.
 //!
 //! Start reading in [`lane`](mod@lane), then [`tcp`](mod@tcp) (the simple one), then
@@ -36,6 +39,7 @@ pub mod conformance;
 mod gather;
 pub mod lane;
 mod piece;
+pub mod pipe;
 pub mod poller;
 pub mod protocol;
 pub mod shm;
@@ -47,6 +51,7 @@ pub use lane::{
     Establishing, Lane, LaneClass, LaneError, LaneReceiver, LaneSender, LentSlot, Listener, Piece,
     ReceivedSlot, Shape, Stranger,
 };
+pub use pipe::{Pipe, Pipes};
 pub use poller::{Interest, Poller, Ready, Waker};
 pub use protocol::{
     Endpoint, EndpointError, Protocol, ShmTuning, TcpTuning, Tuning, connect, largest_frame, listen,

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::os::fd::BorrowedFd;
 
-use madgate_tm::{Interest, LaneError, LaneSender, LentSlot, Piece, Shape};
+use madgate_tm::{Interest, LaneError, LaneSender, LentSlot, Piece, Pipe, Shape};
 
 /// A dynamic lane. Each send takes as many bytes as the next entry of `grants` says; 0 is
 /// *not now*.
@@ -14,6 +14,8 @@ pub(super) struct DynamicLane {
     next: usize,
     /// Takes all that it is offered, whatever the script says.
     pub(super) is_generous: bool,
+    /// Whether it takes pipes.
+    pub(super) takes_pipes: bool,
     pub(super) calls: u64,
     pub(super) taken: Vec<u8>,
 }
@@ -25,9 +27,21 @@ impl DynamicLane {
             is_generous: grants.is_empty(),
             grants,
             next: 0,
+            takes_pipes: true,
             calls: 0,
             taken: Vec::new(),
         }
+    }
+
+    /// How many of the bytes on offer the next call takes.
+    fn grant(&mut self, offered: usize) -> usize {
+        self.calls += 1;
+        if self.is_generous {
+            return offered;
+        }
+        let grant = self.grants[self.next % self.grants.len()];
+        self.next += 1;
+        offered.min(grant)
     }
 }
 
@@ -42,12 +56,7 @@ impl LaneSender for DynamicLane {
         let offered: usize = pieces.iter().map(Piece::len).sum();
         assert!(pieces.len() <= self.gather_limit, "{} pieces", pieces.len());
         assert!(offered > 0, "a call for nothing");
-        self.calls += 1;
-        let mut grant = offered;
-        if !self.is_generous {
-            grant = grant.min(self.grants[self.next % self.grants.len()]);
-            self.next += 1;
-        }
+        let grant = self.grant(offered);
         let end = self.taken.len() + grant;
         for piece in pieces {
             let start = self.taken.len();
@@ -56,6 +65,18 @@ impl LaneSender for DynamicLane {
             piece.copy_to(&mut self.taken[start..]);
         }
         Ok(grant)
+    }
+
+    fn takes_pipes(&self) -> bool {
+        self.takes_pipes
+    }
+
+    fn try_send_pipe(&mut self, pipe: &mut Pipe, _: bool) -> Result<usize, LaneError> {
+        assert!(self.takes_pipes && !pipe.is_empty(), "a call for nothing");
+        let grant = self.grant(pipe.len());
+        let start = self.taken.len();
+        self.taken.resize(start + grant, 0);
+        Ok(pipe.read(&mut self.taken[start..])?)
     }
 
     fn try_lend(&mut self) -> Result<Option<LentSlot>, LaneError> {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use madgate_tm::{LaneSender, LentSlot, Piece};
 
 use self::doubles::{DynamicLane, StaticLane};
-use self::units::{headed, read_units, received, unit, unit_length};
+use self::units::{headed, piped, read_units, received, unit, unit_length};
 use crate::{Body, Borrowed, Buffer, Counters, Flushed, HEAD_BYTES, Outbox, OutboxError, Policy};
 
 fn outbox(lane: &dyn LaneSender, policy: Policy) -> Outbox<u32> {
@@ -78,6 +78,31 @@ fn a_head_goes_with_its_body_even_where_one_piece_is_the_limit() {
         assert_eq!(sent, Borrowed::Left(2));
         assert_eq!(read_units(&lane.taken), [0, 1, 2]);
     }
+}
+
+#[test]
+fn a_pipe_is_copied_only_for_lanes_that_take_none() {
+    let mut takes = DynamicLane::new(8, vec![]);
+    let mut reads = DynamicLane::new(8, vec![]);
+    reads.takes_pipes = false;
+    let mut slots = StaticLane::new(1000, vec![]);
+    let lanes: [(&mut dyn LaneSender, u64); 3] =
+        // Slots: out of the pipe, and with others into a slot.
+        [(&mut takes, 0), (&mut reads, 1), (&mut slots, 4)];
+    for (lane, copies) in lanes {
+        let mut outbox = outbox(lane, Policy::Gathering);
+        outbox.push(shared(0, 80), 0);
+        outbox.push(piped(&unit(1, 500)), 1);
+        outbox.push(shared(2, 80), 2);
+        assert_eq!(outbox.queued_bytes(), 660);
+        let (flushed, left) = flush(&mut outbox, lane);
+        assert_eq!(flushed.unwrap().bytes, 660);
+        assert_eq!(left, [0, 1, 2]);
+        assert_eq!(outbox.counters().copies, copies);
+    }
+    assert_eq!(read_units(&takes.taken), [0, 1, 2]);
+    assert_eq!(read_units(&reads.taken), [0, 1, 2]);
+    assert_eq!(read_units(&slots.commits.concat()), [0, 1, 2]);
 }
 
 #[test]
@@ -228,7 +253,7 @@ fn a_head_that_is_too_long_panics() {
 }
 
 #[test]
-#[should_panic(expected = "its own head")]
+#[should_panic(expected = "their own heads")]
 fn a_lent_slot_with_a_head_panics() {
     let slot = LentSlot::detached(9);
     drop(Buffer::unit(&[0], Body::Lent { slot, length: 9 }));

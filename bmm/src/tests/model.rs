@@ -9,7 +9,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::doubles::{DynamicLane, StaticLane};
-use super::units::{UNIT_HEAD_BYTES, headed, read_units, received, unit, unit_length};
+use super::units::{UNIT_HEAD_BYTES, headed, piped, read_units, received, unit, unit_length};
 use crate::{Body, Borrowed, Buffer, Counters, Outbox, Policy};
 
 #[derive(Debug, Clone)]
@@ -26,6 +26,8 @@ enum Step {
     },
     /// A slot of the lane, filled before. Static lanes only.
     Lent(usize),
+    /// A pipe. Dynamic lanes only.
+    Piped(usize),
     /// A borrowed unit, in pieces that end at these places.
     Borrowed {
         length: usize,
@@ -45,6 +47,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0..80_usize, length()).prop_map(|(head, length)| Step::Headed { head, length }),
         2 => (0..80_usize, length()).prop_map(|(head, length)| Step::Received { head, length }),
         2 => length().prop_map(Step::Lent),
+        2 => length().prop_map(Step::Piped),
         3 => (length(), vec(0..65_536_usize, 0..4))
             .prop_map(|(length, cuts)| Step::Borrowed { length, cuts }),
         1 => Just(Step::Detach),
@@ -112,6 +115,10 @@ impl Model {
             Step::Received { head, length } => {
                 let (number, unit) = self.unit(*length, most);
                 (received(&unit, *head), Some(number))
+            }
+            Step::Piped(length) => {
+                let (number, unit) = self.unit(*length, most);
+                (piped(&unit), Some(number))
             }
             Step::Lent(_) | Step::Borrowed { .. } | Step::Detach | Step::Flush => return None,
         };
@@ -332,7 +339,7 @@ proptest! {
         policy in policy(),
         slot_bytes in prop_oneof![Just(4096_usize), 200..80_000_usize],
         lends in vec(any::<bool>(), 1..12),
-        steps in vec(step(), 1..40),
+        steps in vec(step().prop_filter("no pipes", |step| !matches!(step, Step::Piped(_))), 1..40),
     ) {
         run_static(policy, slot_bytes, lends, &steps);
     }

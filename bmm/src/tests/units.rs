@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use madgate_tm::ReceivedSlot;
+use madgate_tm::{Pipes, ReceivedSlot};
 
 use crate::{Body, Buffer, HEAD_BYTES};
 
@@ -72,4 +72,11 @@ pub(super) fn received(unit: &[u8], head: usize) -> Buffer {
     memory.extend_from_slice(b"behind");
     let slot = Arc::new(ReceivedSlot::detached(memory));
     Buffer::unit(&unit[..head], Body::Received { slot, range })
+}
+
+/// A unit in a pipe.
+pub(super) fn piped(unit: &[u8]) -> Buffer {
+    let mut pipe = Pipes::new(1).take(unit.len()).unwrap().unwrap();
+    assert_eq!(pipe.write(unit).unwrap(), unit.len());
+    Buffer::of(Body::Piped(pipe))
 }

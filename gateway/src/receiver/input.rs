@@ -6,10 +6,9 @@ use std::sync::{Arc, Weak};
 use bytes::BytesMut;
 use madgate_gtm::Time;
 use madgate_gtm::transit::Lane;
-use madgate_gtm::wire::HEADER_BYTES;
 use madgate_tm::{Gather, LaneClass, LaneReceiver, ReceivedSlot, Shape};
 
-use super::straight::Straight;
+use super::straight::{AHEAD_BYTES, Straight};
 use super::stream::Coming;
 use crate::link::Link;
 use crate::scan::{Rules, URGENT_FRAME_BYTES};
@@ -35,6 +34,9 @@ pub(super) struct Input {
     pub(super) frame_bytes: Option<usize>,
     /// Or a frame that is received straight into where it leaves from.
     pub(super) straight: Option<Straight>,
+    /// Whether its bytes may go through pipes: the configuration says so, the lane can do it,
+    /// and what arrives on it fits.
+    pub(super) splices: bool,
     /// Whether frames went straight lately: the next one's header is then read by itself.
     pub(super) prefers_straight: bool,
     /// Since when the frame whose header is here waits for a slot.
@@ -58,6 +60,7 @@ impl Input {
         class: LaneClass,
         receiver: Box<dyn LaneReceiver>,
         batch_bytes: usize,
+        splices: bool,
         now: Time,
     ) -> Self {
         let (lane, largest_frame) = match class {
@@ -76,6 +79,7 @@ impl Input {
                 goes_ahead,
                 largest_frame,
             },
+            splices: splices && receiver.fills_pipes(),
             receiver,
             is_static,
             is_hot: false,
@@ -102,6 +106,6 @@ impl Input {
             || (self.prefers_straight
                 && self.batch.is_none()
                 && self.frame_bytes.is_none()
-                && self.small.len() <= HEADER_BYTES)
+                && self.small.len() <= AHEAD_BYTES)
     }
 }

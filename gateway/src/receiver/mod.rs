@@ -6,7 +6,8 @@
 //!
 //! ```text
 //!          ┌ stream.rs    sockets: batches of many frames
-//!  lane ───┤   └ straight.rs   large frames, into a slot of the lane that they leave by
+//!  lane ───┤   └ straight.rs   large frames, into a slot of the lane that they leave by, or
+//!          │                     through a pipe to another socket
 //!          └ slots.rs     shared memory: slot by slot
 //! ```
 
@@ -19,11 +20,9 @@ mod stream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::BytesMut;
 use crossbeam_channel::Receiver as Mailbox;
 use madgate_gtm::transit::Lane;
-use madgate_gtm::wire::HEADER_BYTES;
-use madgate_tm::{LaneClass, LaneError, LaneReceiver, Poller, Ready};
+use madgate_tm::{LaneClass, LaneError, LaneReceiver, Pipes, Poller, Ready};
 
 use crate::batch::Batches;
 use crate::counters::add;
@@ -33,6 +32,10 @@ use crate::link::Link;
 use crate::scan::Item;
 use crate::waiting::{PASSES_PER_LOOK, Waiting};
 use input::Input;
+use straight::Head;
+
+/// Frames that are on their way through the kernel at once, each in a pipe of its own.
+const PIPES_MOST: usize = 80;
 
 /// Times that what a lost link still holds is read at most.
 const LAST_READS: usize = 64;
@@ -55,9 +58,9 @@ pub(crate) struct Receiver {
     passes: u32,
     // What a turn uses, kept so that nothing is allocated.
     batches: Batches,
+    pipes: Pipes,
     items: Vec<Item>,
-    /// Room for one header.
-    head: BytesMut,
+    head: Head,
     touched: Touched,
     ready: Vec<Ready>,
     is_paused: bool,
@@ -84,8 +87,9 @@ impl Receiver {
             waiting,
             passes: 0,
             batches,
+            pipes: Pipes::new(PIPES_MOST),
             items: Vec::new(),
-            head: BytesMut::with_capacity(HEADER_BYTES),
+            head: Head::new(),
             touched: Touched::default(),
             ready: Vec::new(),
             is_paused: false,
@@ -316,6 +320,7 @@ impl Receiver {
             class,
             receiver,
             self.batches.capacity(),
+            self.engine.settings.splice,
             now,
         );
         let is_static = input.is_static;

@@ -1,34 +1,60 @@
-//! Straight reception: large frames that leave by a static lane are received into a slot of
-//! it, so that sending them is only a commit.
+//! Straight reception: large frames are received into where they leave from. That is a slot of
+//! the lane that they leave by, where that is static, so that sending them is only a commit; or
+//! a pipe, from socket to socket, so that their bytes stay in the kernel.
+//!
+//! The header is read first, by itself, and checked; what goes on is what was checked.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::BytesMut;
+use madgate_bmm::{Body, Buffer};
 use madgate_gtm::transit::{Lane, Run};
-use madgate_gtm::wire::{Flags, HEADER_BYTES};
+use madgate_gtm::wire::{DESCRIPTOR_BYTES, Flags, HEADER_BYTES};
 use madgate_gtm::{Header, Kind};
+use madgate_tm::{LaneReceiver, Pipe};
 
 use super::Receiver;
 use super::input::Input;
+use crate::counters::add;
 use crate::fault::Fault;
 use crate::frame::{Frame, LentFrame};
 use crate::link::Link;
 use crate::scan::run_of;
 
-/// A frame on its way into a slot.
+/// Bytes of a frame that are read to tell where the rest goes: its header, and the descriptor
+/// that tells how much of its block follows. No frame that goes straight is shorter.
+pub(super) const AHEAD_BYTES: usize = HEADER_BYTES + DESCRIPTOR_BYTES;
+
+/// How long a frame waits for a slot before it is received the usual way, and copied.
+const SLOT_WAIT: Duration = Duration::from_millis(1);
+
+/// Frames that are received straight from one lane before the others have their turn.
+const FRAMES_PER_TURN: usize = 64;
+
+/// Frames in pipes that leave together: each call that sends something ends a segment.
+const FRAMES_PER_SERVE: usize = 8;
+
+/// A frame on its way to where it leaves from.
 #[derive(Debug)]
 pub(super) struct Straight {
-    frame: LentFrame,
+    place: Place,
     filled: usize,
     run: Run,
+}
+
+/// Where that is.
+#[derive(Debug)]
+enum Place {
+    Slot(LentFrame),
+    Pipe(Pipe),
 }
 
 /// What becomes of a frame whose header is here.
 #[derive(Debug)]
 pub(super) enum Begun {
-    /// It is received into a slot.
+    /// It is received into where it leaves from.
     Straight,
     /// It would be, had the lane that it leaves by a slot now.
     NotNow(Arc<Link>),
@@ -36,52 +62,112 @@ pub(super) enum Begun {
     Usual,
 }
 
+/// What happens to the frame whose header is here.
+enum Next {
+    /// The rest of it goes straight.
+    Straight,
+    /// It waits for a slot, or its header is not whole.
+    Later,
+    /// It goes the usual way.
+    Usual,
+}
+
+/// How a frame leaves.
+struct Way {
+    link: Arc<Link>,
+    /// Whether nothing waits to leave before it.
+    is_next: bool,
+}
+
+impl Straight {
+    fn is_whole(&self) -> bool {
+        self.filled == self.run.bytes
+    }
+}
+
 impl Receiver {
-    /// If a frame can go straight into a slot of the lane that it leaves by, it does from now
-    /// on. `begun` is what is there of it, from `header` on.
+    /// If a frame can go straight to where it leaves from, it does from now on. `begun` is what
+    /// is there of it, from `header` on.
     pub(super) fn begin_straight(&self, input: &mut Input, header: &Header, begun: &[u8]) -> Begun {
-        input.prefers_straight = false;
-        let is_large = header.payload_bytes() >= self.engine.settings.direct_bytes;
-        let is_eligible = header.kind == Kind::Data && !header.flags.has(Flags::OPEN) && is_large;
-        if !is_eligible || input.rules.lane != Lane::Bulk {
-            return Begun::Usual;
-        }
-        let Some((link, is_next)) = self.static_way(input, header) else {
+        let way = self.way_of(input, header);
+        input.prefers_straight = way.is_some();
+        let Some(Way { link, is_next }) = way else {
             return Begun::Usual;
         };
-        input.prefers_straight = true;
-        let Some(mut frame) = is_next.then(|| borrow(&link, header)).flatten() else {
-            return Begun::NotNow(link);
+        let place = if link.bulk_slots().is_some() {
+            let Some(mut frame) = is_next.then(|| borrow(&link, header)).flatten() else {
+                return Begun::NotNow(link);
+            };
+            frame.bytes_mut()[..begun.len()].copy_from_slice(begun);
+            input.gather.stop(&mut *input.receiver);
+            Place::Slot(frame)
+        } else {
+            if link.is_slow(self.engine.now()) {
+                return Begun::Usual;
+            }
+            let Some(pipe) = self.pipe_with(begun, header.frame_bytes()) else {
+                return Begun::Usual;
+            };
+            Place::Pipe(pipe)
         };
-        let filled = begun.len();
-        frame.bytes_mut()[..filled].copy_from_slice(begun);
         input.frame_bytes = None;
         input.refused_at = None;
-        let run = run_of(header, Lane::Bulk);
-        input.straight = Some(Straight { frame, filled, run });
-        input.gather.stop(&mut *input.receiver);
+        input.straight = Some(Straight {
+            place,
+            filled: begun.len(),
+            run: run_of(header, Lane::Bulk),
+        });
         Begun::Straight
     }
 
-    /// The link that a frame leaves by, if its bulk lane is static and has a slot that is large
-    /// enough; and whether nothing waits to leave before it.
-    fn static_way(&self, input: &Input, header: &Header) -> Option<(Arc<Link>, bool)> {
+    /// Whether a frame like one that was received the usual way had better go straight.
+    pub(super) fn prefers_straight(&self, input: &Input, header: &Header) -> bool {
+        self.way_of(input, header).is_some()
+    }
+
+    /// How a frame leaves, if it can go straight there and was promised a place.
+    fn way_of(&self, input: &Input, header: &Header) -> Option<Way> {
+        // Small parts of a large block come in between where credit was short.
+        let bytes = header.payload_bytes().max(input.length_of_block(header));
+        let is_large = bytes >= self.engine.settings.direct_bytes;
+        let is_eligible = header.kind == Kind::Data && !header.flags.has(Flags::OPEN) && is_large;
+        if !is_eligible || input.rules.lane != Lane::Bulk {
+            return None;
+        }
         let mut shared = self.engine.lock();
         let transit = &mut shared.transit;
         let passage = transit.passage(input.link.transit, header.flow, header.label)?;
         let is_next = !transit.has_queued(passage.to, Lane::Bulk);
-        let link = shared.links.get(&passage.to)?;
-        let (slot_bytes, _) = link.bulk_slots()?;
-        let fits = header.frame_bytes() <= slot_bytes && header.charge() <= passage.promised;
-        fits.then(|| (Arc::clone(link), is_next))
+        let link = Arc::clone(shared.links.get(&passage.to)?);
+        let takes_it = match link.bulk_slots() {
+            Some((slot_bytes, _)) => header.frame_bytes() <= slot_bytes,
+            None => input.splices && link.takes_pipes,
+        };
+        (takes_it && header.charge() <= passage.promised).then_some(Way { link, is_next })
     }
 
-    /// Receives the rest of a frame into its slot, and the header of the next one; or the
-    /// header that tells where the frame behind it goes.
+    /// A pipe that holds the beginning of a frame, if there is one.
+    fn pipe_with(&self, begun: &[u8], bytes: usize) -> Option<Pipe> {
+        let mut pipe = match self.pipes.take(bytes) {
+            Ok(pipe) => pipe?,
+            Err(error) => {
+                tracing::debug!(%error, "no pipe to be had");
+                return None;
+            }
+        };
+        let is_written = pipe
+            .write(begun)
+            .is_ok_and(|written| written == begun.len());
+        is_written.then_some(pipe)
+    }
+
+    /// Receives the rest of a frame into its place, and what tells where the frame behind it
+    /// goes.
     pub(super) fn receive_straight(&mut self, input: &mut Input) -> Result<bool, Fault> {
         let mut progress = false;
+        let mut in_pipes = 0;
         for _ in 0..FRAMES_PER_TURN {
-            if input.straight.is_none() && input.small.len() == HEADER_BYTES {
+            if input.straight.is_none() && input.small.len() == AHEAD_BYTES {
                 match self.begin_next(input)? {
                     Next::Straight => {}
                     Next::Later => return Ok(progress),
@@ -89,44 +175,93 @@ impl Receiver {
                     Next::Usual => return Ok(true),
                 }
             }
-            let received = self.receive_ahead(input)?;
+            let received = match &mut input.straight {
+                Some(straight) => {
+                    self.head
+                        .receive(&mut *input.receiver, straight, &mut input.small)?
+                }
+                None => receive_ahead(&mut *input.receiver, &mut input.small)?,
+            };
             if received == 0 {
-                return Ok(progress);
+                return self.wait_for_rest(input, progress);
             }
             progress = true;
             self.note_received(received);
-            let is_whole = input
-                .straight
-                .as_ref()
-                .is_some_and(|straight| straight.filled == straight.frame.len());
-            if is_whole && let Some(Straight { frame, run, .. }) = input.straight.take() {
-                let frame = Frame::Lent(frame);
+            if input.straight.as_ref().is_some_and(Straight::is_whole)
+                && let Some(Straight { place, run, .. }) = input.straight.take()
+            {
+                in_pipes += usize::from(matches!(place, Place::Pipe(_)));
+                let frame = self.frame_in(place);
                 self.engine
                     .take_frame(&input.link, &run, frame, &mut self.touched)?;
-                self.serve_touched();
+                if in_pipes.is_multiple_of(FRAMES_PER_SERVE) {
+                    self.serve_touched();
+                }
             }
         }
         Ok(progress)
     }
 
-    /// One call: the rest of the frame, if one is on its way, and the next header.
-    fn receive_ahead(&mut self, input: &mut Input) -> Result<usize, Fault> {
-        let missing = HEADER_BYTES - input.small.len();
-        let Some(straight) = &mut input.straight else {
-            let mut head = [0; HEADER_BYTES];
-            let received = input
-                .receiver
-                .try_receive(&mut head[..missing], &mut BytesMut::new())?;
-            input.small.extend_from_slice(&head[..received]);
-            return Ok(received);
+    fn frame_in(&self, place: Place) -> Frame {
+        match place {
+            Place::Slot(frame) => Frame::Lent(frame),
+            Place::Pipe(pipe) => {
+                add(&self.engine.tally.spliced_frames, 1);
+                Frame::Buffer(Buffer::of(Body::Piped(pipe)))
+            }
+        }
+    }
+
+    /// Nothing came. Of what goes through pipes, more than the next bytes is worth waiting for.
+    fn wait_for_rest(&mut self, input: &mut Input, progress: bool) -> Result<bool, Fault> {
+        let of_frame = match &input.straight {
+            Some(Straight {
+                place: Place::Slot(_),
+                ..
+            }) => return Ok(progress),
+            Some(Straight {
+                place: Place::Pipe(pipe),
+                filled,
+                run,
+            }) => {
+                if pipe.is_full() {
+                    return self.spill(input);
+                }
+                run.bytes - filled
+            }
+            None if input.splices => 0,
+            None => return Ok(progress),
         };
-        self.head.clear();
-        let rest = &mut straight.frame.bytes_mut()[straight.filled..];
-        let wanted = rest.len();
-        let received = input.receiver.try_receive(rest, &mut self.head)?;
-        straight.filled += received.min(wanted);
-        input.small.extend_from_slice(&self.head);
-        Ok(received)
+        let of_block = input.rest_of_block();
+        self.gather(input, of_frame, of_block);
+        Ok(progress)
+    }
+
+    /// A frame does not fit in its pipe, as what arrives is cut into small pieces: it goes the
+    /// usual way, and so does everything else that comes like this.
+    fn spill(&mut self, input: &mut Input) -> Result<bool, Fault> {
+        let Some(Straight {
+            place: Place::Pipe(mut pipe),
+            filled,
+            run,
+        }) = input.straight.take()
+        else {
+            return Ok(false);
+        };
+        tracing::debug!(
+            peer = self.engine.cluster.node_name(input.link.request.peer),
+            "what arrives does not fit in pipes"
+        );
+        input.splices = false;
+        input.prefers_straight = false;
+        input.small = vec![0; filled];
+        let read = pipe
+            .read(&mut input.small)
+            .map_err(|error| Fault::Lane(error.into()))?;
+        debug_assert_eq!(read, filled);
+        self.engine.tally.note_parked(filled);
+        input.frame_bytes = Some(run.bytes);
+        Ok(true)
     }
 
     /// The frame whose header is here. One that has to wait for a slot waits where it is, in the
@@ -138,6 +273,7 @@ impl Receiver {
         let header = Header::parse(head)?;
         input.rules.check(&header)?;
         let mut begun = std::mem::take(&mut input.small);
+        input.note_coming(Some((header, &begun[HEADER_BYTES..])));
         let next = match self.begin_straight(input, &header, &begun) {
             Begun::Straight => {
                 begun.clear();
@@ -171,14 +307,46 @@ impl Receiver {
     }
 }
 
-/// What happens to the frame whose header is here.
-enum Next {
-    /// The rest of it goes straight.
-    Straight,
-    /// It waits for a slot.
-    Later,
-    /// It goes the usual way.
-    Usual,
+/// Memory for what is read ahead of a frame while the rest of another is received.
+#[derive(Debug)]
+pub(super) struct Head(BytesMut);
+
+impl Head {
+    pub(super) fn new() -> Self {
+        Self(BytesMut::with_capacity(AHEAD_BYTES))
+    }
+
+    /// One call: the rest of a frame, and, where that goes to memory, the beginning of the next
+    /// one, which is put behind `ahead`.
+    fn receive(
+        &mut self,
+        receiver: &mut dyn LaneReceiver,
+        straight: &mut Straight,
+        ahead: &mut Vec<u8>,
+    ) -> Result<usize, Fault> {
+        let wanted = straight.run.bytes - straight.filled;
+        let received = match &mut straight.place {
+            Place::Pipe(pipe) => receiver.try_receive_pipe(pipe, wanted)?,
+            Place::Slot(frame) => {
+                self.0.clear();
+                let rest = &mut frame.bytes_mut()[straight.filled..];
+                let received = receiver.try_receive(rest, &mut self.0)?;
+                ahead.extend_from_slice(&self.0);
+                received
+            }
+        };
+        straight.filled += received.min(wanted);
+        Ok(received)
+    }
+}
+
+/// One call: what tells where the next frame goes, put behind `ahead`.
+fn receive_ahead(receiver: &mut dyn LaneReceiver, ahead: &mut Vec<u8>) -> Result<usize, Fault> {
+    let mut head = [0; AHEAD_BYTES];
+    let missing = AHEAD_BYTES - ahead.len();
+    let received = receiver.try_receive(&mut head[..missing], &mut BytesMut::new())?;
+    ahead.extend_from_slice(&head[..received]);
+    Ok(received)
 }
 
 /// Borrows a slot for a frame, if the lane has one to lend.
@@ -201,9 +369,3 @@ fn borrow(link: &Arc<Link>, header: &Header) -> Option<LentFrame> {
         Arc::clone(&link.lent),
     ))
 }
-
-/// How long a frame waits for a slot before it is received the usual way, and copied.
-const SLOT_WAIT: Duration = Duration::from_millis(1);
-
-/// Frames that are received straight from one lane before the others have their turn.
-const FRAMES_PER_TURN: usize = 16;

@@ -59,7 +59,8 @@ impl Receiver {
         let scanned = scan(batch, input.rules, &mut self.items)?;
         self.engine.note_corrupt(&input.link, scanned.corrupt);
         let coming = if input.rules.lane == Lane::Bulk {
-            input.note_coming(batch, scanned.last)
+            let at_last = |(at, header)| (header, batch.get(at + HEADER_BYTES..).unwrap_or(&[]));
+            input.note_coming(scanned.last.map(at_last))
         } else {
             0
         };
@@ -70,21 +71,24 @@ impl Receiver {
         // What came before it leaves first, so that the next frame can go straight.
         self.serve_touched();
         input.frame_bytes = scanned.partial.map(|header| header.frame_bytes());
+        if let (None, Some((_, last))) = (scanned.partial, scanned.last) {
+            input.prefers_straight = self.prefers_straight(input, &last);
+        }
         if let Some(header) = scanned.partial
             && matches!(self.begin_straight(input, &header, batch), Begun::Straight)
         {
             batch.clear();
         }
         if input.rules.lane == Lane::Bulk && input.straight.is_none() {
-            self.gather(input, coming, batch.len());
+            let of_frame = input.frame_bytes.unwrap_or(0).saturating_sub(batch.len());
+            self.gather(input, of_frame, coming);
         }
         Ok(())
     }
 
     /// Waits for what is certain to come: the rest of a frame that has begun, and of its
     /// block as far as the source may send it.
-    fn gather(&mut self, input: &mut Input, of_block: u64, here: usize) {
-        let of_frame = input.frame_bytes.unwrap_or(0).saturating_sub(here);
+    pub(super) fn gather(&mut self, input: &mut Input, of_frame: usize, of_block: u64) {
         let mut certain = of_frame;
         if of_block > 0
             && let Some(coming) = &input.coming
@@ -96,7 +100,11 @@ impl Receiver {
                 .transit
                 .passage(input.link.transit, flow.0, flow.1);
             // What a frame that has begun costs is still counted as promised.
-            let begun = input.frame_bytes.map_or(0, |_| coming.header.charge());
+            let begun = if of_frame > 0 {
+                coming.header.charge()
+            } else {
+                0
+            };
             let promised = passage.map_or(0, |passage| passage.promised.saturating_sub(begun));
             let fragment = coming.header.payload_bytes();
             let may_come = bytes_of_credit(promised, fragment);
@@ -118,16 +126,16 @@ impl Receiver {
 }
 
 impl Input {
-    /// Notes the last data frame of a batch (it may only have begun), which starts at `last`.
-    /// Returns how many bytes of its block come after it.
-    fn note_coming(&mut self, batch: &[u8], last: Option<(usize, Header)>) -> u64 {
-        let Some((at, header)) = last else { return 0 };
-        let payload = u64::try_from(header.payload_bytes()).unwrap_or(u64::MAX);
+    /// Notes the last data frame that is here, with the part of its payload that is. Returns
+    /// how many bytes of its block come after it.
+    pub(super) fn note_coming(&mut self, last: Option<(Header, &[u8])>) -> u64 {
+        let Some((header, begun)) = last else {
+            return 0;
+        };
         let described = header.flags.has(Flags::DESCRIBED);
         let length = if described {
-            let descriptor = batch[at..].get(HEADER_BYTES..HEADER_BYTES + DESCRIPTOR_BYTES);
-            let descriptor = descriptor.and_then(<[u8]>::first_chunk);
-            descriptor
+            begun
+                .first_chunk::<DESCRIPTOR_BYTES>()
                 .and_then(|bytes| Descriptor::parse(*bytes).ok())
                 .map(|found| found.length())
         } else {
@@ -138,14 +146,27 @@ impl Input {
             self.coming.filter(is_same).map(|known| known.length)
         };
         self.coming = length.map(|length| Coming { header, length });
-        let descriptor = if described {
-            DESCRIPTOR_BYTES as u64
-        } else {
-            0
+        self.rest_of_block()
+    }
+
+    /// How long the block is that a frame which was noted last is part of, as far as is known.
+    pub(super) fn length_of_block(&self, header: &Header) -> usize {
+        let of_it = self.coming.filter(|known| known.header == *header);
+        of_it.map_or(0, |known| {
+            usize::try_from(known.length).unwrap_or(usize::MAX)
+        })
+    }
+
+    /// How many bytes of the block that is coming come after the last frame that was noted.
+    pub(super) fn rest_of_block(&self) -> u64 {
+        let Some(Coming { header, length }) = &self.coming else {
+            return 0;
         };
-        let end = header
-            .offset
-            .saturating_add(payload.saturating_sub(descriptor));
-        length.map_or(0, |length| length.saturating_sub(end))
+        let mut payload = header.payload_bytes();
+        if header.flags.has(Flags::DESCRIBED) {
+            payload = payload.saturating_sub(DESCRIPTOR_BYTES);
+        }
+        let payload = u64::try_from(payload).unwrap_or(u64::MAX);
+        length.saturating_sub(header.offset.saturating_add(payload))
     }
 }

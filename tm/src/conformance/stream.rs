@@ -7,7 +7,7 @@ use bytes::BytesMut;
 use super::Rig;
 use super::meeting::Pair;
 use super::traffic::{pattern, pattern_from, receive_some, send_some, sleep_until_arrival};
-use crate::{Lane, LaneClass, LaneError, Piece, Shape};
+use crate::{Lane, LaneClass, LaneError, Piece, Pipes, Shape};
 
 fn dynamic_pair(rig: &Rig) -> Option<Pair> {
     let pair = Pair::new(rig, LaneClass::Bulk);
@@ -144,4 +144,64 @@ pub fn scattered_reception(rig: &Rig) {
         dialer.sender.try_lend(),
         Err(LaneError::WrongShape(_))
     ));
+}
+
+/// Lanes that fill pipes and take them pass bytes on without their being read: all of them, in
+/// order, whatever the pipe holds and whatever the lane takes at once; and say when there will
+/// be no more. The others say that they do not.
+pub fn pipes(rig: &Rig) {
+    const TOTAL: usize = 3 << 20;
+    let mut near = Pair::new(rig, LaneClass::Bulk);
+    let mut far = Pair::new(rig, LaneClass::Bulk);
+    let (receiver, sender) = (near.acceptor.receiver.as_mut(), far.dialer.sender.as_mut());
+    let pipes = Pipes::new(1);
+    let mut pipe = pipes.take(1 << 16).expect("a pipe").expect("the first");
+    assert_eq!(receiver.fills_pipes(), sender.takes_pipes());
+    if !receiver.fills_pipes() {
+        assert!(matches!(
+            receiver.try_receive_pipe(&mut pipe, 1),
+            Err(LaneError::WrongShape(_))
+        ));
+        assert!(matches!(
+            sender.try_send_pipe(&mut pipe, false),
+            Err(LaneError::WrongShape(_))
+        ));
+        return;
+    }
+    assert_eq!(receiver.try_receive_pipe(&mut pipe, 1).expect("nothing"), 0);
+    let bytes = pattern_from(0, TOTAL);
+    let (mut sent, mut passed, mut received) = (0, 0, Vec::new());
+    // The first bytes are the caller's.
+    assert_eq!(pipe.write(&bytes[..100]).expect("writing"), 100);
+    while received.len() < TOTAL {
+        let rest = &bytes[100 + sent..];
+        if !rest.is_empty() {
+            sent += send_some(near.dialer.sender.as_mut(), rest)
+                .expect("sending")
+                .unwrap_or(0);
+        }
+        let most = (passed * 7 + 1) % 100_000;
+        passed += receiver.try_receive_pipe(&mut pipe, most).expect("filling");
+        sender.try_send_pipe(&mut pipe, true).expect("draining");
+        if passed == TOTAL - 100 {
+            while !pipe.is_empty() {
+                sender.try_send_pipe(&mut pipe, false).expect("draining");
+                receive_some(far.acceptor.receiver.as_mut(), &mut received).expect("receiving");
+            }
+            // Ends what was said to go on.
+            sender.try_send(&[Piece::new(b"!")]).expect("sending");
+        }
+        receive_some(far.acceptor.receiver.as_mut(), &mut received).expect("receiving");
+    }
+    assert!(received[..TOTAL] == bytes, "changed on their way");
+
+    drop(near.dialer);
+    let end = loop {
+        match receiver.try_receive_pipe(&mut pipe, 1000) {
+            Ok(0) => sleep_until_arrival(receiver).expect("waiting"),
+            Ok(count) => panic!("{count} bytes that nobody sent"),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(end, LaneError::Closed), "{end}");
 }

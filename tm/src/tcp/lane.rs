@@ -7,7 +7,9 @@ use bytes::BytesMut;
 use socket2::Socket;
 
 use super::{GATHER_LIMIT, sys};
-use crate::lane::{LaneError, LaneReceiver, LaneSender, LentSlot, Piece, ReceivedSlot, Shape};
+use crate::lane::{
+    LaneError, LaneReceiver, LaneSender, LentSlot, Piece, Pipe, ReceivedSlot, Shape,
+};
 use crate::poller::Interest;
 
 const SHAPE: Shape = Shape::Dynamic {
@@ -40,6 +42,15 @@ impl LaneSender for TcpSender {
 
     fn try_send(&mut self, pieces: &[Piece<'_>]) -> Result<usize, LaneError> {
         not_now_is_zero(|| sys::send(self.socket.as_fd(), pieces))
+    }
+
+    fn takes_pipes(&self) -> bool {
+        true
+    }
+
+    fn try_send_pipe(&mut self, pipe: &mut Pipe, has_more: bool) -> Result<usize, LaneError> {
+        let most = pipe.len();
+        not_now_is_zero(|| pipe.drain_to(&self.socket, most, has_more))
     }
 
     fn try_lend(&mut self) -> Result<Option<LentSlot>, LaneError> {
@@ -99,6 +110,24 @@ impl LaneReceiver for TcpReceiver {
             Err(LaneError::Closed)
         } else {
             Ok(received)
+        }
+    }
+
+    fn fills_pipes(&self) -> bool {
+        true
+    }
+
+    fn try_receive_pipe(&mut self, pipe: &mut Pipe, most: usize) -> Result<usize, LaneError> {
+        let mut ended = false;
+        let moved = not_now_is_zero(|| {
+            let moved = pipe.fill_from(&self.socket, most)?;
+            ended = moved == Some(0) && most > 0;
+            Ok(moved.unwrap_or(0))
+        })?;
+        if ended {
+            Err(LaneError::Closed)
+        } else {
+            Ok(moved)
         }
     }
 

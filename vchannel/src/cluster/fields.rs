@@ -128,17 +128,15 @@ impl<'t> Fields<'t> {
         );
     }
 
-    /// Takes true or false; false when it is not there.
-    pub(crate) fn flag(&mut self, key: &str, report: &mut Report) -> bool {
-        let Some(value) = self.take(key) else {
-            return false;
-        };
+    /// Takes true or false.
+    pub(crate) fn flag(&mut self, key: &str, report: &mut Report) -> Option<bool> {
+        let value = self.take(key)?;
         let span = value.span();
         match value.into_inner() {
-            DeValue::Boolean(flag) => flag,
+            DeValue::Boolean(flag) => Some(flag),
             other => {
                 wrong_type(&span, key, "true or false", &other, report);
-                false
+                None
             }
         }
     }

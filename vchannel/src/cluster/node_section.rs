@@ -60,7 +60,7 @@ struct NodeReader<'a> {
 impl NodeReader<'_> {
     fn read(&mut self, mut fields: Fields<'_>, report: &mut Report) {
         let name = fields.required_string("name", report);
-        let gateway = fields.flag("gateway", report);
+        let gateway = fields.flag("gateway", report).unwrap_or(false);
         let memory_bytes = fields.size("memory", &MEMORY_BOUNDS, report);
         let addresses = fields.take("addresses");
         if addresses.is_none() {

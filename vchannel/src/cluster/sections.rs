@@ -300,7 +300,7 @@ fn read_gateway(top: &mut Fields<'_>, report: &mut Report) -> GatewaySettings {
         return settings;
     };
     let keys = [
-        "depth", "batch", "memory", "wait", "spin", "pin", "direct", "handover",
+        "depth", "batch", "memory", "wait", "spin", "pin", "direct", "splice", "handover",
     ];
     let Some(mut fields) = Fields::open_value(value, "[gateway]", &keys, report) else {
         return settings;
@@ -323,6 +323,9 @@ fn read_gateway(top: &mut Fields<'_>, report: &mut Report) -> GatewaySettings {
         .and_then(count)
     {
         settings.direct_bytes = direct;
+    }
+    if let Some(splice) = fields.flag("splice", report) {
+        settings.splice = splice;
     }
     let processors = 0..=u64::try_from(MAX_PIN - 1).unwrap_or(u64::MAX);
     if let Some((pin, span)) = fields.integers("pin", &processors, report) {

@@ -55,6 +55,9 @@ pub struct GatewaySettings {
     /// Payloads of at least this size are received straight into where they leave from.
     /// Default 16 KiB, [`DIRECT_BOUNDS`].
     pub direct_bytes: usize,
+    /// Whether such payloads pass from one socket to another without being read into memory,
+    /// where both networks can do that. Default yes.
+    pub splice: bool,
     /// Who sends. Default inline.
     pub handover: Handover,
 }
@@ -68,7 +71,7 @@ pub struct EndpointSettings {
     /// What one flow keeps of messages that have been sent and not yet delivered, so that
     /// `end_packing` need not wait. Default 8 MiB, [`RETENTION_BOUNDS`].
     pub retention_bytes: u64,
-    /// The largest window that one flow is granted. Default 8 MiB, [`WINDOW_BOUNDS`].
+    /// The largest window that one flow is granted. Default 4 MiB, [`WINDOW_BOUNDS`].
     pub window_bytes: u64,
     /// How callers and the progress thread wait. Default adaptive.
     pub wait: WaitPolicy,
@@ -114,6 +117,7 @@ impl Default for GatewaySettings {
             wait: WaitPolicy::default(),
             pin: Vec::new(),
             direct_bytes: 16 << 10,
+            splice: true,
             handover: Handover::default(),
         }
     }
@@ -124,7 +128,7 @@ impl Default for EndpointSettings {
         Self {
             memory_bytes: 256 * MIB,
             retention_bytes: 8 * MIB,
-            window_bytes: 8 * MIB,
+            window_bytes: 4 * MIB,
             wait: WaitPolicy::default(),
         }
     }

@@ -33,6 +33,7 @@ pub(crate) fn object(counters: &Counters) -> Value {
         "copies": counters.copies,
         "copied_bytes": counters.copied_bytes,
         "copies_per_frame": counters.copies_per_frame(),
+        "spliced_frames": counters.spliced_frames,
         "parked_copies": counters.parked_copies,
         "parked_bytes": counters.parked_bytes,
         "flows_opened": counters.flows_opened,
