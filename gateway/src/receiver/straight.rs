@@ -31,7 +31,7 @@ pub(super) const AHEAD_BYTES: usize = HEADER_BYTES + DESCRIPTOR_BYTES;
 const SLOT_WAIT: Duration = Duration::from_millis(1);
 
 /// Frames that are received straight from one lane before the others have their turn.
-const FRAMES_PER_TURN: usize = 64;
+const FRAMES_PER_TURN: usize = 32;
 
 /// Frames in pipes that leave together: each call that sends something ends a segment.
 const FRAMES_PER_SERVE: usize = 8;
@@ -183,7 +183,7 @@ impl Receiver {
                 None => receive_ahead(&mut *input.receiver, &mut input.small)?,
             };
             if received == 0 {
-                return self.wait_for_rest(input, progress);
+                return self.wait_for_rest(input, in_pipes, progress);
             }
             progress = true;
             self.note_received(received);
@@ -199,6 +199,7 @@ impl Receiver {
                 }
             }
         }
+        self.expect_rest(input, in_pipes);
         Ok(progress)
     }
 
@@ -212,29 +213,39 @@ impl Receiver {
         }
     }
 
-    /// Nothing came. Of what goes through pipes, more than the next bytes is worth waiting for.
-    fn wait_for_rest(&mut self, input: &mut Input, progress: bool) -> Result<bool, Fault> {
+    /// Nothing came, or the pipe takes no more.
+    fn wait_for_rest(
+        &mut self,
+        input: &mut Input,
+        in_pipes: usize,
+        progress: bool,
+    ) -> Result<bool, Fault> {
+        if let Some(Straight {
+            place: Place::Pipe(pipe),
+            ..
+        }) = &input.straight
+            && pipe.is_full()
+        {
+            return self.spill(input);
+        }
+        self.expect_rest(input, in_pipes);
+        Ok(progress)
+    }
+
+    /// Of what goes through pipes, as so many frames did in this turn, more than the next bytes
+    /// is worth waiting for.
+    pub(super) fn expect_rest(&mut self, input: &mut Input, in_pipes: usize) {
         let of_frame = match &input.straight {
             Some(Straight {
                 place: Place::Slot(_),
                 ..
-            }) => return Ok(progress),
-            Some(Straight {
-                place: Place::Pipe(pipe),
-                filled,
-                run,
-            }) => {
-                if pipe.is_full() {
-                    return self.spill(input);
-                }
-                run.bytes - filled
-            }
-            None if input.splices => 0,
-            None => return Ok(progress),
+            }) => return,
+            Some(Straight { filled, run, .. }) => run.bytes - filled,
+            None if in_pipes > 0 => 0,
+            None => return,
         };
         let of_block = input.rest_of_block();
         self.gather(input, of_frame, of_block);
-        Ok(progress)
     }
 
     /// A frame does not fit in its pipe, as what arrives is cut into small pieces: it goes the

@@ -79,7 +79,9 @@ impl Receiver {
         {
             batch.clear();
         }
-        if input.rules.lane == Lane::Bulk && input.straight.is_none() {
+        if input.straight.is_some() {
+            self.expect_rest(input, 0);
+        } else if input.rules.lane == Lane::Bulk {
             let of_frame = input.frame_bytes.unwrap_or(0).saturating_sub(batch.len());
             self.gather(input, of_frame, coming);
         }
