@@ -21,7 +21,7 @@ const CAPACITY_LEAST: usize = 64 << 10;
 
 /// The kernel counts pages, and a page may hold little of what a network brings in small
 /// packets: a pipe is asked to hold this many times the bytes that it is for.
-const SPARE: usize = 4;
+const SPARE: usize = 2;
 
 /// Pipes that are used again and again, `most` of them at a time.
 #[derive(Debug, Clone)]

@@ -253,7 +253,7 @@ impl TcpTuning {
 /// and slots that were used last are used first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShmTuning {
-    /// Bytes that a slot of a bulk lane holds, and so the largest frame. Default: 68 KiB,
+    /// Bytes that a slot of a bulk lane holds, and so the largest frame. Default: 64 KiB and 128,
     /// a fragment of 64 KiB with its header and descriptors.
     pub bulk_slot_bytes: usize,
     /// Slots of a bulk lane. Default: 16.
@@ -268,7 +268,7 @@ pub struct ShmTuning {
 impl Default for ShmTuning {
     fn default() -> Self {
         Self {
-            bulk_slot_bytes: (64 << 10) + (4 << 10),
+            bulk_slot_bytes: (64 << 10) + 128,
             bulk_slots: 16,
             urgent_slot_bytes: (4 << 10) + 512,
             urgent_slots: 64,

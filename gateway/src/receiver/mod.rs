@@ -35,7 +35,7 @@ use input::Input;
 use straight::Head;
 
 /// Frames that are on their way through the kernel at once, each in a pipe of its own.
-const PIPES_MOST: usize = 80;
+const PIPES_MOST: usize = 48;
 
 /// Times that what a lost link still holds is read at most.
 const LAST_READS: usize = 64;

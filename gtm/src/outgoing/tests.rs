@@ -32,10 +32,14 @@ struct Source {
 
 impl Source {
     fn new() -> Self {
+        Self::with_fragments(1000)
+    }
+
+    fn with_fragments(fragment_bytes: u32) -> Self {
         let settings = Settings {
             flow: FLOW,
             incarnation: 7,
-            fragment_bytes: 1000,
+            fragment_bytes,
             checksum_payload: true,
             give_up_after: GIVE_UP,
             seed: 1,
@@ -50,7 +54,11 @@ impl Source {
 
     /// A flow whose first message is delivered.
     fn opened(granted: u64) -> Self {
-        let mut source = Self::new();
+        Self::new().and_opened(granted)
+    }
+
+    fn and_opened(self, granted: u64) -> Self {
+        let mut source = self;
         source.push_small();
         let opening = source.frames().remove(0);
         source.credit(opening.0.end_position(), granted);
@@ -580,4 +588,30 @@ fn credit_that_cannot_be_is_ignored() {
     // In the middle of a frame: it is sent again from its start, should it come to that.
     source.credit(SMALL + 1, 1 << 20);
     assert!(!source.outgoing.is_delivered(1));
+}
+
+#[test]
+fn large_fragments_come_between_smaller_ones() {
+    let kib = |fragments: &[u32]| fragments.iter().map(|kib| kib << 10).collect::<Vec<_>>();
+    for (block, expected) in [
+        (64, kib(&[64])),
+        (100, kib(&[64, 36])),
+        (1024, kib(&[64, 64, 128, 256, 256, 128, 64, 64])),
+        (
+            2048,
+            kib(&[64, 64, 128, 256, 256, 256, 256, 256, 256, 128, 64, 64]),
+        ),
+    ] {
+        let mut source = Source::with_fragments(256 << 10).and_opened(1 << 30);
+        source.push_block(block << 10);
+        let lengths: Vec<u32> = source
+            .frames()
+            .iter()
+            .map(|(header, _)| {
+                let described = header.flags.has(Flags::DESCRIBED);
+                header.length - if described { 8 } else { 0 }
+            })
+            .collect();
+        assert_eq!(lengths, expected, "{block} KiB");
+    }
 }

@@ -341,7 +341,7 @@ fn memory_is_the_nodes_own_or_that_of_its_section() {
 #[test]
 fn slots_follow_the_mtu() {
     let right = |cluster: Cluster| cluster.networks()[1].largest_fragment_bytes();
-    assert_eq!(right(demo()), (68 << 10) - 128);
+    assert_eq!(right(demo()), 64 << 10);
     let shm = "protocol = \"shm\"";
     assert_eq!(
         right(changed(shm, "protocol = \"shm\"\nmtu = \"1MiB\"").unwrap()),
