@@ -89,6 +89,18 @@ impl Pipes {
             taken: 0,
         }))
     }
+
+    /// Whether there are any, in use or not.
+    #[must_use]
+    pub fn are_there(&self) -> bool {
+        self.0.made.load(Ordering::Relaxed) > 0
+    }
+
+    /// Gives those that are not in use back to the system.
+    pub fn close_idle(&self) {
+        let idle = std::mem::take(&mut *self.0.idle());
+        self.0.made.fetch_sub(idle.len(), Ordering::Relaxed);
+    }
 }
 
 impl Pool {
@@ -315,6 +327,12 @@ mod tests {
         assert_eq!(third.read(&mut [0; 20]).unwrap(), 0);
         drop(second);
         assert!(pipes.take(100).unwrap().is_some());
+        assert!(pipes.are_there());
+        pipes.close_idle();
+        assert!(pipes.are_there(), "one is in use");
+        drop(third);
+        pipes.close_idle();
+        assert!(!pipes.are_there());
     }
 
     #[test]

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver as Mailbox;
+use madgate_gtm::Time;
 use madgate_gtm::transit::Lane;
 use madgate_tm::{LaneClass, LaneError, LaneReceiver, Pipes, Poller, Ready};
 
@@ -36,6 +37,9 @@ use straight::Head;
 
 /// Frames that are on their way through the kernel at once, each in a pipe of its own.
 const PIPES_MOST: usize = 48;
+
+/// How long pipes are kept that nobody uses.
+const PIPES_KEPT: Duration = Duration::from_secs(1);
 
 /// Times that what a lost link still holds is read at most.
 const LAST_READS: usize = 64;
@@ -59,6 +63,7 @@ pub(crate) struct Receiver {
     // What a turn uses, kept so that nothing is allocated.
     batches: Batches,
     pipes: Pipes,
+    pipes_used_at: Time,
     items: Vec<Item>,
     head: Head,
     touched: Touched,
@@ -88,6 +93,7 @@ impl Receiver {
             passes: 0,
             batches,
             pipes: Pipes::new(PIPES_MOST),
+            pipes_used_at: Time(0),
             items: Vec::new(),
             head: Head::new(),
             touched: Touched::default(),
@@ -146,7 +152,7 @@ impl Receiver {
 
     /// Lanes that were quiet for long are not looked at any longer until they tell. Returns
     /// for how long the thread may sleep; `None` if it must not.
-    fn cool(&mut self, now: madgate_gtm::Time) -> Option<Option<Duration>> {
+    fn cool(&mut self, now: Time) -> Option<Option<Duration>> {
         let mut at = 0;
         while let Some(&index) = self.hot.get(at) {
             let stays_hot = match &mut self.inputs[index] {
@@ -167,7 +173,7 @@ impl Receiver {
         self.hot.is_empty().then(|| self.next_deadline(now))
     }
 
-    fn heat(&mut self, index: usize, now: madgate_gtm::Time) {
+    fn heat(&mut self, index: usize, now: Time) {
         let Some(input) = &mut self.inputs[index] else {
             return;
         };
@@ -192,17 +198,22 @@ impl Receiver {
         reason = "not at all, for some time, or without limit"
     )]
     fn look_at_descriptors(&mut self, sleep: Option<Option<Duration>>) -> bool {
+        let has_pipes = self.pipes.are_there();
         let timeout = match sleep {
             None => Some(Duration::ZERO),
             Some(limit) => {
                 add(&self.hub().tally.sleeps, 1);
-                limit
+                let limit = limit.into_iter();
+                limit.chain(has_pipes.then_some(PIPES_KEPT)).min()
             }
         };
         self.ready.clear();
         match self.poller.wait(timeout) {
             Ok(ready) => self.ready.extend_from_slice(ready),
             Err(error) => tracing::error!(%error, "waiting for the network failed"),
+        }
+        if has_pipes && self.engine.now().since(self.pipes_used_at) >= PIPES_KEPT {
+            self.pipes.close_idle();
         }
         let mut progress = false;
         for at in 0..self.ready.len() {

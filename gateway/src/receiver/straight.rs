@@ -244,6 +244,7 @@ impl Receiver {
             None if in_pipes > 0 => 0,
             None => return,
         };
+        self.pipes_used_at = self.engine.now();
         let of_block = input.rest_of_block();
         self.gather(input, of_frame, of_block);
     }

@@ -420,6 +420,14 @@ impl Core {
         }
     }
 
+    /// Tells every source now what has arrived of it.
+    pub(super) fn acknowledge_all(&mut self) {
+        for index in 0..u32::try_from(self.in_flows.len()).unwrap_or(u32::MAX) {
+            self.in_flows[index as usize].flow.acknowledge_again();
+            self.offer_credit(index);
+        }
+    }
+
     /// The flow may have credit to give: its link looks when it is flushed.
     pub(crate) fn offer_credit(&mut self, index: u32) -> bool {
         let flow = &mut self.in_flows[index as usize];

@@ -226,6 +226,8 @@ impl Session {
     }
 
     /// Leaves the session once everything that was packed is delivered, or after `within`.
+    /// What has arrived here is acknowledged before, so that nobody looks for this node because
+    /// of it.
     ///
     /// # Errors
     /// Names what was not delivered in time.
@@ -240,7 +242,9 @@ impl Session {
             for index in flows {
                 core.wake_flow(index);
             }
+            core.acknowledge_all();
         }
+        inner.flush_dirty();
         let deadline = Instant::now().checked_add(within);
         let drained = inner.wait(deadline, None, |core| core.is_drained().then_some(()));
         if drained.is_some() {

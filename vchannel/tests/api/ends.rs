@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use madgate_vchannel::ReceiveMode::Cheaper;
+use madgate_vchannel::ReceiveMode::{Cheaper, Express};
 use madgate_vchannel::{Cluster, NodeId, OpenError, PackError, Session, UnpackError};
 
 use crate::support::{BOTH, Nodes, Protocol, pattern, receive};
@@ -150,4 +150,24 @@ fn a_session_needs_its_key_and_its_addresses() {
     let cluster = Cluster::parse(text, folder.path()).expect("the cluster file is right");
     let error = Session::open(Arc::new(cluster), "a").expect_err("there is no key");
     assert!(matches!(error, OpenError::Key(_)), "{error}");
+}
+
+#[test]
+fn a_node_that_closes_has_acknowledged_what_it_received() {
+    for protocol in BOTH {
+        for number in 0..10 {
+            let mut nodes = Nodes::open(protocol, 2, "");
+            let block = Bytes::from(pattern(number, 100));
+            let delivery = nodes
+                .channel(0)
+                .try_send(nodes.id(1), &[(block.clone(), Express)])
+                .expect("is retained");
+            assert_eq!(receive(&nodes.channel(1)).1, [(block.to_vec(), Express)]);
+            nodes
+                .stop(1)
+                .close(Duration::from_secs(3600))
+                .expect("it has sent nothing");
+            delivery.wait().expect("was acknowledged");
+        }
+    }
 }

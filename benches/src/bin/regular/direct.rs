@@ -23,17 +23,35 @@ impl Contestant for DirectTcp {
 
 /// A Unix stream socket.
 #[derive(Debug)]
-pub(crate) struct DirectUnix(pub(crate) Wait);
+pub(crate) struct DirectUnix {
+    name: &'static str,
+    wait: Wait,
+}
+
+impl DirectUnix {
+    /// Whose ends wait like all others.
+    pub(crate) const fn new(wait: Wait) -> Self {
+        Self { name: "unix", wait }
+    }
+
+    /// Whose ends sleep in the kernel, as those of ordinary programs do.
+    pub(crate) const fn asleep() -> Self {
+        Self {
+            name: "unix-asleep",
+            wait: Wait::Sleep,
+        }
+    }
+}
 
 impl Contestant for DirectUnix {
     fn name(&self) -> &'static str {
-        "unix"
+        self.name
     }
 
     fn stage(&self, point: Point, timing: Timing) -> io::Result<Stage> {
         let files = tempfile::tempdir()?;
         let place = Place::Unix(files.path().join("sink"));
-        let stage = stage_plain(point, timing, self.0, &place, |sink| Ok((None, sink)))?;
+        let stage = stage_plain(point, timing, self.wait, &place, |sink| Ok((None, sink)))?;
         Ok(Stage {
             files: Some(files),
             ..stage

@@ -35,6 +35,13 @@ const POINTS: [Point; 4] = [
     Point::ping_pong(8),
 ];
 
+/// What is compared with what.
+const COMPARED: [(&str, &str); 3] = [
+    ("madgate-tcp", "tcp"),
+    ("madgate-shm", "unix"),
+    ("madgate-shm", "unix-asleep"),
+];
+
 /// Measures one hop without a relay, side by side.
 #[derive(Debug, Parser)]
 #[command(name = "regular", args_conflicts_with_subcommands = true)]
@@ -45,7 +52,7 @@ struct Arguments {
     #[command(flatten)]
     rounds: RoundArguments,
     /// The paths to measure.
-    #[arg(long, value_enum, value_delimiter = ',', default_values = ["tcp", "madgate-tcp", "unix", "madgate-shm"])]
+    #[arg(long, value_enum, value_delimiter = ',', default_values = ["tcp", "madgate-tcp", "unix", "unix-asleep", "madgate-shm"])]
     paths: Vec<Path>,
     /// How the ends wait.
     #[arg(long, value_enum, default_value = "adaptive")]
@@ -58,6 +65,8 @@ struct Arguments {
 enum Path {
     Tcp,
     Unix,
+    /// A Unix socket whose ends sleep in the kernel, whatever `--wait` says.
+    UnixAsleep,
     MadgateTcp,
     MadgateShm,
 }
@@ -96,7 +105,8 @@ fn bench(arguments: &Arguments) -> io::Result<()> {
         .map(|path| -> Box<dyn Contestant> {
             match path {
                 Path::Tcp => Box::new(DirectTcp(arguments.wait)),
-                Path::Unix => Box::new(DirectUnix(arguments.wait)),
+                Path::Unix => Box::new(DirectUnix::new(arguments.wait)),
+                Path::UnixAsleep => Box::new(DirectUnix::asleep()),
                 Path::MadgateTcp => Box::new(Regular::tcp(arguments.wait)),
                 Path::MadgateShm => Box::new(Regular::shm(arguments.wait)),
             }
@@ -157,5 +167,33 @@ fn print_table(
             table.row(cells);
         }
     }
-    writeln!(io::stdout().lock(), "\n{table}")
+    let mut stdout = io::stdout().lock();
+    writeln!(stdout, "\n{table}")?;
+    for (path, bare) in COMPARED {
+        let ratio = |point: &Point| {
+            let figure = |name| {
+                let figures = results.get(&(name, *point))?;
+                match point.measure {
+                    Measure::Stream => figures.gb_per_s.median(),
+                    Measure::PingPong => figures.half_rtt_us.median(),
+                }
+            };
+            Some(figure(path)? / figure(bare)?)
+        };
+        let ratios: Vec<String> = POINTS
+            .iter()
+            .filter_map(|point| {
+                let of_what = match point.measure {
+                    Measure::Stream => "bandwidth",
+                    Measure::PingPong => "half round trip",
+                };
+                let (bytes, ratio) = (point.message_bytes, ratio(point)?);
+                Some(format!("{ratio:.2} of its {of_what} at {bytes} B"))
+            })
+            .collect();
+        if !ratios.is_empty() {
+            writeln!(stdout, "{path} against {bare}: {}", ratios.join(", "))?;
+        }
+    }
+    Ok(())
 }

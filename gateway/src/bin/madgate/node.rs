@@ -11,10 +11,6 @@ use crate::failure::{Context, Failure};
 /// How long the last acknowledgements may take on their way once everything is answered.
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
-/// How long this node stays to acknowledge the last answer; that is due within a millisecond.
-/// Without it the other end would look for this node until `link_timeout`.
-const LAST_WORD: Duration = Duration::from_millis(10);
-
 /// Reads the cluster file, logs its warnings, and checks that it has the node.
 pub(crate) fn read_cluster(path: &Path, node: &str) -> Result<(Arc<Cluster>, NodeId), Failure> {
     let cluster = Cluster::read(path)?;
@@ -69,7 +65,6 @@ pub(crate) fn channel_to(
 
 /// Leaves the session when everything has been answered.
 pub(crate) fn leave(session: Session, channel: Channel) {
-    std::thread::sleep(LAST_WORD);
     drop(channel);
     if let Err(error) = session.close(CLOSE_LIMIT) {
         // Everything is confirmed; only acknowledgements can be missing.
