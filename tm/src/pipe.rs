@@ -201,7 +201,8 @@ impl Pipe {
     }
 
     /// Moves up to `most` of its bytes to `to`, a socket; `has_more` if others follow at once.
-    /// Returns how many the socket took.
+    /// Returns how many the socket took. Where the peer is gone the kernel sends SIGPIPE as well,
+    /// which Rust's programs ignore from the start.
     ///
     /// # Errors
     /// Those of the socket.

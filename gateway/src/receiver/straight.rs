@@ -293,6 +293,8 @@ impl Receiver {
             }
             Begun::NotNow(link) if self.may_wait(input, &link) => Next::Later,
             Begun::NotNow(_) | Begun::Usual => {
+                // What was waited for has come; this frame is another.
+                input.gather.stop(&mut *input.receiver);
                 input.frame_bytes = Some(header.frame_bytes());
                 Next::Usual
             }
