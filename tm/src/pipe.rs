@@ -16,12 +16,9 @@ use rustix::pipe::{PipeFlags, SpliceFlags};
 /// Bytes that a pipe is asked to hold at most: what an ordinary user may ask for.
 pub const CAPACITY_MOST: usize = 1 << 20;
 
-/// Bytes that a pipe holds if nobody asks for more.
-const CAPACITY_LEAST: usize = 64 << 10;
-
 /// The kernel counts pages, and a page may hold little of what a network brings in small
 /// packets: a pipe is asked to hold this many times the bytes that it is for.
-const SPARE: usize = 2;
+const SPARE: usize = 3;
 
 /// Pipes that are used again and again, `most` of them at a time.
 #[derive(Debug, Clone)]
@@ -71,7 +68,7 @@ impl Pipes {
     ///
     /// # Errors
     /// When the system has none to give: no descriptors, or the user's limit for pipes is
-    /// reached.
+    /// reached, or too low for a pipe that large.
     pub fn take(&self, bytes: usize) -> io::Result<Option<Pipe>> {
         let idle = self.0.idle().pop();
         let mut ends = match idle {
@@ -82,6 +79,10 @@ impl Pipes {
             },
         };
         ends.grow(bytes.saturating_mul(SPARE).min(CAPACITY_MOST));
+        if ends.capacity < bytes {
+            self.0.idle().push(ends);
+            return Err(io::Error::other("the user may have no pipe that large"));
+        }
         Ok(Some(Pipe {
             ends: Some(ends),
             pool: Arc::clone(&self.0),
@@ -118,10 +119,12 @@ impl Pool {
         }
         let made = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
         let (read, write) = made.inspect_err(|_| self.forget_one())?;
+        let capacity =
+            rustix::pipe::fcntl_getpipe_size(&write).inspect_err(|_| self.forget_one())?;
         Ok(Some(Ends {
             read,
             write,
-            capacity: CAPACITY_LEAST,
+            capacity,
         }))
     }
 
@@ -132,10 +135,10 @@ impl Pool {
 
 impl Ends {
     fn grow(&mut self, capacity: usize) {
-        if self.capacity < capacity {
+        if self.capacity < capacity
+            && let Ok(capacity) = rustix::pipe::fcntl_setpipe_size(&self.write, capacity)
+        {
             self.capacity = capacity;
-            // A smaller one does too: what does not fit is received another way.
-            let _ = rustix::pipe::fcntl_setpipe_size(&self.write, capacity);
         }
     }
 }

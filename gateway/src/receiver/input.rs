@@ -34,9 +34,10 @@ pub(super) struct Input {
     pub(super) frame_bytes: Option<usize>,
     /// Or a frame that is received straight into where it leaves from.
     pub(super) straight: Option<Straight>,
-    /// Whether its bytes may go through pipes: the configuration says so, the lane can do it,
-    /// and what arrives on it fits.
+    /// Whether its bytes may go through pipes: the configuration says so, and the lane can do it.
     pub(super) splices: bool,
+    /// Until when they do not, as a frame did not fit.
+    pub(super) spilled_until: Time,
     /// Whether frames went straight lately: the next one's header is then read by itself.
     pub(super) prefers_straight: bool,
     /// Since when the frame whose header is here waits for a slot.
@@ -80,6 +81,7 @@ impl Input {
                 largest_frame,
             },
             splices: splices && receiver.fills_pipes(),
+            spilled_until: Time(0),
             receiver,
             is_static,
             is_hot: false,

@@ -64,6 +64,8 @@ pub(crate) struct Receiver {
     batches: Batches,
     pipes: Pipes,
     pipes_used_at: Time,
+    /// Since when all pipes hold frames that wait.
+    pipeless_since: Option<Time>,
     items: Vec<Item>,
     head: Head,
     touched: Touched,
@@ -94,6 +96,7 @@ impl Receiver {
             batches,
             pipes: Pipes::new(PIPES_MOST),
             pipes_used_at: Time(0),
+            pipeless_since: None,
             items: Vec::new(),
             head: Head::new(),
             touched: Touched::default(),
@@ -259,8 +262,8 @@ impl Receiver {
         if progress {
             let now = self.engine.now();
             self.heat(index, now);
-            self.note_deadlines(index);
         }
+        self.note_deadlines(index);
         self.serve_touched();
         progress
     }
@@ -296,6 +299,8 @@ impl Receiver {
                 self.inputs[other] = Some(input);
             }
         }
+        // What has come of it whole leaves before its flows are forgotten.
+        self.serve_touched();
         self.engine.close_link(link, fault, &mut self.touched);
         self.let_go(link);
     }

@@ -17,6 +17,7 @@ use madgate_tm::{LaneReceiver, Pipe};
 
 use super::Receiver;
 use super::input::Input;
+use super::memory::PARK_AFTER;
 use crate::counters::add;
 use crate::fault::Fault;
 use crate::frame::{Frame, LentFrame};
@@ -24,7 +25,7 @@ use crate::link::Link;
 use crate::scan::run_of;
 
 /// Bytes of a frame that are read to tell where the rest goes: its header, and the descriptor
-/// that tells how much of its block follows. No frame that goes straight is shorter.
+/// that tells how much of its block follows. Frames that go straight are longer.
 pub(super) const AHEAD_BYTES: usize = HEADER_BYTES + DESCRIPTOR_BYTES;
 
 /// How long a frame waits for a slot before it is received the usual way, and copied.
@@ -32,6 +33,9 @@ const SLOT_WAIT: Duration = Duration::from_millis(1);
 
 /// Frames that are received straight from one lane before the others have their turn.
 const FRAMES_PER_TURN: usize = 32;
+
+/// How long what comes on a lane goes through no pipes after a frame did not fit in one.
+const SPILL_REST: Duration = Duration::from_secs(1);
 
 /// Frames in pipes that leave together: each call that sends something ends a segment.
 const FRAMES_PER_SERVE: usize = 8;
@@ -88,7 +92,12 @@ impl Straight {
 impl Receiver {
     /// If a frame can go straight to where it leaves from, it does from now on. `begun` is what
     /// is there of it, from `header` on.
-    pub(super) fn begin_straight(&self, input: &mut Input, header: &Header, begun: &[u8]) -> Begun {
+    pub(super) fn begin_straight(
+        &mut self,
+        input: &mut Input,
+        header: &Header,
+        begun: &[u8],
+    ) -> Begun {
         let way = self.way_of(input, header);
         input.prefers_straight = way.is_some();
         let Some(Way { link, is_next }) = way else {
@@ -105,7 +114,7 @@ impl Receiver {
             if link.is_slow(self.engine.now()) {
                 return Begun::Usual;
             }
-            let Some(pipe) = self.pipe_with(begun, header.frame_bytes()) else {
+            let Some(pipe) = self.pipe_with(input, begun, header.frame_bytes()) else {
                 return Begun::Usual;
             };
             Place::Pipe(pipe)
@@ -131,7 +140,8 @@ impl Receiver {
         let bytes = header.payload_bytes().max(input.length_of_block(header));
         let is_large = bytes >= self.engine.settings.direct_bytes;
         let is_eligible = header.kind == Kind::Data && !header.flags.has(Flags::OPEN) && is_large;
-        if !is_eligible || input.rules.lane != Lane::Bulk {
+        let is_longer = header.frame_bytes() > AHEAD_BYTES;
+        if !is_eligible || !is_longer || input.rules.lane != Lane::Bulk {
             return None;
         }
         let mut shared = self.engine.lock();
@@ -141,17 +151,25 @@ impl Receiver {
         let link = Arc::clone(shared.links.get(&passage.to)?);
         let takes_it = match link.bulk_slots() {
             Some((slot_bytes, _)) => header.frame_bytes() <= slot_bytes,
-            None => input.splices && link.takes_pipes,
+            None => input.splices && self.engine.now() >= input.spilled_until && link.takes_pipes,
         };
         (takes_it && header.charge() <= passage.promised).then_some(Way { link, is_next })
     }
 
     /// A pipe that holds the beginning of a frame, if there is one.
-    fn pipe_with(&self, begun: &[u8], bytes: usize) -> Option<Pipe> {
+    fn pipe_with(&mut self, input: &mut Input, begun: &[u8], bytes: usize) -> Option<Pipe> {
         let mut pipe = match self.pipes.take(bytes) {
-            Ok(pipe) => pipe?,
+            Ok(Some(pipe)) => {
+                self.pipeless_since = None;
+                pipe
+            }
+            Ok(None) => {
+                self.note_pipeless();
+                return None;
+            }
             Err(error) => {
                 tracing::debug!(%error, "no pipe to be had");
+                input.spilled_until = self.engine.now() + SPILL_REST;
                 return None;
             }
         };
@@ -159,6 +177,16 @@ impl Receiver {
             .write(begun)
             .is_ok_and(|written| written == begun.len());
         is_written.then_some(pipe)
+    }
+
+    /// All pipes hold frames that wait: after a moment those are copied.
+    fn note_pipeless(&mut self) {
+        let now = self.engine.now();
+        let since = *self.pipeless_since.get_or_insert(now);
+        if now.since(since) >= PARK_AFTER {
+            self.pipeless_since = None;
+            self.engine.detach_all();
+        }
     }
 
     /// Receives the rest of a frame into its place, and what tells where the frame behind it
@@ -250,7 +278,7 @@ impl Receiver {
     }
 
     /// A frame does not fit in its pipe, as what arrives is cut into small pieces: it goes the
-    /// usual way, and so does everything else that comes like this.
+    /// usual way, and so does what comes after it for a while.
     fn spill(&mut self, input: &mut Input) -> Result<bool, Fault> {
         let Some(Straight {
             place: Place::Pipe(mut pipe),
@@ -264,7 +292,7 @@ impl Receiver {
             peer = self.engine.cluster.node_name(input.link.request.peer),
             "what arrives does not fit in pipes"
         );
-        input.splices = false;
+        input.spilled_until = self.engine.now() + SPILL_REST;
         input.prefers_straight = false;
         input.small = vec![0; filled];
         let read = pipe

@@ -16,7 +16,7 @@ use madgate_vchannel::conductor::{
 };
 use madgate_vchannel::handshake::{SessionKey, draw_incarnation};
 
-use crate::traffic::{receive_from, send_from};
+use crate::traffic::{pattern, receive_from, send_from};
 use crate::world::{LONG, World};
 
 /// A node that has shaken hands as a member should, and then says what it likes.
@@ -66,6 +66,13 @@ impl Member {
             &Header::echo(Kind::Ping, 1).to_control_frame(),
         );
         assert_eq!(self.hear().kind, Kind::Pong);
+    }
+
+    /// The same where other answers may come before.
+    fn ping_among_others(&mut self) {
+        let ping = Header::echo(Kind::Ping, 1).to_control_frame();
+        self.send(LaneOf::Urgent, &ping);
+        while self.hear().kind != Kind::Pong {}
     }
 
     fn send(&mut self, lane: LaneOf, bytes: &[u8]) {
@@ -124,11 +131,16 @@ enum LaneOf {
 
 /// a0 and c0 on the left, b0 on the right; ranks in the order of the file.
 fn world(settings: &str) -> World {
+    world_to("tcp", settings)
+}
+
+/// The same with another network on the right.
+fn world_to(right: &str, settings: &str) -> World {
     World::new(settings)
-        .networks(&[("left", "tcp"), ("right", "tcp")])
+        .networks(&[("left", "tcp"), ("right", right)])
         .node("a0", &[("left", "tcp")])
-        .node("gw", &[("left", "tcp"), ("right", "tcp")])
-        .node("b0", &[("right", "tcp")])
+        .node("gw", &[("left", "tcp"), ("right", right)])
+        .node("b0", &[("right", right)])
         .node("c0", &[("left", "tcp")])
         .channel("main", &["left", "right"])
 }
@@ -164,18 +176,25 @@ fn data(flow: FlowKey, position: u64, length: u32) -> Vec<u8> {
     frame
 }
 
+/// Part of a message, at a position and at an offset of its block, intact.
+fn part(flags: Flags, position: u64, offset: u64, payload: &[u8]) -> Vec<u8> {
+    let mut header = Header::new(Kind::Data, FLOW, 1);
+    header.flags = flags;
+    header.position = position;
+    header.offset = offset;
+    header.length = u32::try_from(payload.len()).unwrap();
+    let mut running = checksum::Running::start(&header);
+    running.update(payload);
+    header.checksum = running.finish();
+    [&header.to_bytes()[..], payload].concat()
+}
+
 /// One message of one block, all of it in one frame, which is intact.
-fn message(flow: FlowKey, block: &[u8]) -> Vec<u8> {
+fn message(block: &[u8]) -> Vec<u8> {
     let length = u64::try_from(block.len()).unwrap();
     let descriptor = Descriptor::new(length, SendMode::Safer, ReceiveMode::Express).unwrap();
     let payload = [&descriptor.to_bytes()[..], block].concat();
-    let mut header = Header::new(Kind::Data, flow, 1);
-    header.flags = Flags::DESCRIBED.with(Flags::END);
-    header.length = u32::try_from(payload.len()).unwrap();
-    let mut running = checksum::Running::start(&header);
-    running.update(&payload);
-    header.checksum = running.finish();
-    [&header.to_bytes()[..], &payload].concat()
+    part(Flags::DESCRIBED.with(Flags::END), 0, 0, &payload)
 }
 
 /// Runs `act` as c0 while a0 and b0 talk, and returns what the gateway counted.
@@ -284,7 +303,7 @@ fn a_frame_that_comes_in_many_small_pieces_does_not_fit_in_a_pipe_and_arrives() 
     let block: Vec<u8> = (0..=255).cycle().take(8000).collect();
     assert!(granted > 9000, "{granted}");
     let ping = Header::echo(Kind::Ping, 1).to_control_frame();
-    for piece in message(FLOW, &block).chunks(64) {
+    for piece in message(&block).chunks(64) {
         member.send(LaneOf::Bulk, piece);
         // What the kernel keeps of another connection lies between two pieces.
         member.send(LaneOf::Urgent, &ping);
@@ -298,6 +317,61 @@ fn a_frame_that_comes_in_many_small_pieces_does_not_fit_in_a_pipe_and_arrives() 
     let counters = gateway.counters();
     assert_eq!((counters.spliced_frames, counters.misbehaved), (0, 0));
     assert!(counters.parked_bytes > 0, "{counters:#?}");
+}
+
+/// Opens a flow and sends the beginning of a large block in a frame, and then a few bytes of it
+/// at a time.
+fn send_tiny_parts(member: &mut Member, tiny: usize) {
+    let open = opening(FLOW, 1, 65536);
+    loop {
+        member.send(LaneOf::Urgent, &open);
+        if member.hear().kind == Kind::Credit {
+            break;
+        }
+    }
+    let descriptor = Descriptor::new(1 << 20, SendMode::Safer, ReceiveMode::Express);
+    let descriptor = descriptor.unwrap().to_bytes();
+    let first = part(
+        Flags::DESCRIBED,
+        0,
+        0,
+        &[&descriptor[..], &[1; 492]].concat(),
+    );
+    member.send(LaneOf::Bulk, &first);
+    let mut at = (500 + 128, 492);
+    let mut next = || {
+        let bytes = part(Flags::default(), at.0, at.1, &vec![1; tiny]);
+        let length = u64::try_from(tiny).unwrap();
+        at = (at.0 + length + 128, at.1 + length);
+        bytes
+    };
+    // Alone, and with more behind it.
+    member.ping_among_others();
+    member.send(LaneOf::Bulk, &next());
+    member.ping_among_others();
+    member.send(LaneOf::Bulk, &[next(), next(), next()].concat());
+    member.ping_among_others();
+}
+
+#[test]
+fn tiny_parts_of_a_large_block_on_the_bulk_lane_harm_nobody() {
+    for right in ["tcp", "shm"] {
+        for tiny in [0, 3, 8, 9, 100_usize] {
+            let world = world_to(right, "");
+            let gateway = world.gateway("gw");
+            let (a, b) = (world.node_of("a0"), world.node_of("b0"));
+            let mut member = Member::dial(&world, "c0", LinkKind::Forward, "left");
+            send_tiny_parts(&mut member, tiny);
+            send_from(&a, "b0", 0, &[100_000]);
+            let from = b.session.cluster().node("a0").unwrap();
+            let mut block = vec![0; 100_000];
+            let mut unpacking = b.channel.begin_unpacking_from(from).unwrap();
+            unpacking.unpack_cheaper(&mut block).unwrap();
+            unpacking.end_unpacking().unwrap();
+            assert!(block == pattern(0, 100_000));
+            assert_eq!(gateway.counters().misbehaved, 0);
+        }
+    }
 }
 
 #[test]

@@ -247,6 +247,9 @@ impl Session {
         inner.flush_dirty();
         let deadline = Instant::now().checked_add(within);
         let drained = inner.wait(deadline, None, |core| core.is_drained().then_some(()));
+        // And what has come meanwhile.
+        inner.lock().acknowledge_all();
+        inner.flush_dirty();
         if drained.is_some() {
             return Ok(());
         }
