@@ -116,8 +116,9 @@ impl Buffer {
                 let mut copy = vec![0; taken + pipe.len()];
                 // The pipe is ours and holds them: there is nothing that could fail. If it did,
                 // the checksum would not be right.
-                let _ = pipe.read(&mut copy[taken..]);
-                copy.into()
+                let copied = pipe.read(&mut copy[taken..]).unwrap_or(0);
+                self.body = Body::Shared(copy.into());
+                return copied;
             }
         };
         let copied = copy.len();

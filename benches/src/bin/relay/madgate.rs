@@ -57,9 +57,6 @@ impl MadgateRelayArguments {
         say("forwards")?;
         // The bench closes the input when it ends, if it does not kill this first.
         io::copy(&mut io::stdin(), &mut io::sink())?;
-        if std::env::var_os("MADGATE_COUNTERS").is_some() {
-            eprintln!("{:#?}", gateway.counters());
-        }
         drop(gateway);
         Ok(())
     }
