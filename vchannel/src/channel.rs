@@ -1,6 +1,6 @@
 //! A virtual channel: where messages are packed and unpacked.
 
-use std::thread;
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -50,7 +50,7 @@ impl Channel {
     /// begins anew).
     pub fn begin_packing(&self, to: NodeId) -> Result<Packing<'_>, PackError> {
         let inner = self.session.inner();
-        let thread = thread::current().id();
+        let thread = this_thread();
         let mut core = inner.lock();
         let index = self.out_flow(&mut core, to)?;
         loop {
@@ -103,7 +103,7 @@ impl Channel {
             if flow.packer.is_some() || flow.flow.retained_bytes() >= limit {
                 return Err(TrySendError::NotNow);
             }
-            flow.packer = Some(thread::current().id());
+            flow.packer = Some(this_thread());
             (
                 index,
                 flow.flow.begin_message(),
@@ -250,6 +250,14 @@ impl Channel {
     }
 }
 
+/// The calling thread, without counting a reference to it.
+fn this_thread() -> ThreadId {
+    thread_local! {
+        static ID: ThreadId = thread::current().id();
+    }
+    ID.with(|id| *id)
+}
+
 /// A message that a thread is about to unpack.
 struct Claimed {
     flow: u32,
@@ -261,6 +269,7 @@ struct Claimed {
 
 impl Claimed {
     fn new(core: &mut Core, index: u32) -> Self {
+        core.messages_claimed = core.messages_claimed.wrapping_add(1);
         let flow = &mut core.in_flows[index as usize];
         flow.is_claimed = true;
         flow.inbox.begin_message();

@@ -8,6 +8,7 @@ use madgate_gtm::{
 
 use super::core::{Core, SWEEP};
 use super::crumbs::Crumbs;
+use super::early::{self, Early};
 use super::flows::InFlow;
 use super::inbox::Broken;
 
@@ -207,7 +208,8 @@ impl Core {
     }
 
     /// A data frame arrived whole on `link`; `payload` is its payload, and `shared` the same
-    /// bytes in memory that can be kept.
+    /// bytes in memory that can be kept. Returns the flow if it took something in: call
+    /// [`after_accept`](Self::after_accept) for it, once for all frames of a batch.
     pub(crate) fn handle_data(
         &mut self,
         link: u32,
@@ -215,23 +217,23 @@ impl Core {
         payload: &[u8],
         shared: Option<&Bytes>,
         now: Time,
-    ) -> Result<(), FrameFault> {
+    ) -> Result<Option<u32>, FrameFault> {
         let mut payload = payload;
         let mut shared = shared.cloned();
         let index = if header.flags.has(Flags::OPEN) {
             if !checksum::is_intact(header, payload) {
                 // The source repeats an opening that is not answered.
-                return Ok(());
+                return Ok(None);
             }
             let opening = Opening::parse(payload)?;
             let Some(index) = self.handle_opening(link, header, &opening, now)? else {
-                return Ok(());
+                return Ok(None);
             };
             let skip = madgate_gtm::wire::OPENING_BYTES;
             payload = &payload[skip..];
             shared = shared.map(|bytes| bytes.slice(skip..));
             if header.is_bare_opening() {
-                return Ok(());
+                return Ok(None);
             }
             index
         } else {
@@ -240,7 +242,7 @@ impl Core {
                 _ => {
                     self.check_destination(header)?;
                     self.refuse(link, header, Refusal::Unknown);
-                    return Ok(());
+                    return Ok(None);
                 }
             }
         };
@@ -250,28 +252,29 @@ impl Core {
             Placement::Ahead => {
                 let kept = shared.unwrap_or_else(|| Bytes::copy_from_slice(payload));
                 flow.held.insert(header.position, (*header, kept));
-                return Ok(());
+                return Ok(None);
             }
             Placement::Duplicate => {
                 flow.flow.acknowledge_again();
                 self.offer_credit(index);
-                return Ok(());
+                return Ok(None);
             }
-            Placement::Stale => return Ok(()),
+            Placement::Stale => return Ok(None),
             Placement::Unknown => {
                 self.refuse(link, header, Refusal::Unknown);
-                return Ok(());
+                return Ok(None);
             }
         }
         // An opening's checksum, which covers the opening too, was looked at above.
         if !header.flags.has(Flags::OPEN) && !checksum::is_intact(header, payload) {
             self.handle_corrupt(link, index, header);
-            return Ok(());
+            return Ok(None);
         }
         self.accept_in_order(index, header, payload, shared.as_ref(), now)?;
-        self.accept_held(link, index, now)?;
-        self.after_accept(index, now);
-        Ok(())
+        if !self.in_flows[index as usize].held.is_empty() {
+            self.accept_held(link, index, now)?;
+        }
+        Ok(Some(index))
     }
 
     /// Takes in the frames that were held and are in order now.
@@ -310,6 +313,19 @@ impl Core {
             return Ok(());
         }
         let inbox = &mut flow.inbox;
+        let is_whole = header.block == 0
+            && header.flags.has(Flags::DESCRIBED.with(Flags::END))
+            && payload.len() <= early::PAYLOAD_BYTES;
+        if is_whole {
+            let mut message = Early::new();
+            flow.reassembly
+                .handle_small(header, payload, |record, bytes| {
+                    message.push_with(&record, bytes);
+                })?;
+            inbox.push_whole(message, charge);
+            flow.flow.accept(header, now);
+            return Ok(());
+        }
         let mut pushed = 0;
         let ended = if payload.len() <= madgate_gtm::wire::SMALL_PAYLOAD_BYTES {
             let stays_whole = header.flags.has(Flags::DESCRIBED) && Crumbs::are_many(payload);
@@ -356,6 +372,8 @@ impl Core {
         Ok(())
     }
 
+    /// What follows once frames of a flow were taken in: its messages can be claimed, credit
+    /// and acknowledgements are due or have a time.
     pub(super) fn after_accept(&mut self, index: u32, now: Time) {
         let flow = &mut self.in_flows[index as usize];
         if flow.is_discarding {

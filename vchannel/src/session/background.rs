@@ -2,8 +2,10 @@
 //!
 //! While callers come and go it only ticks, so that a call never has to wake it; when no
 //! caller has come for a tick it drives; when callers wait for long (they drive) it parks.
-//! While messages come so fast that each would be a system call of its own, it flushes what
-//! gathers, and drives in between.
+//! While callers find messages without waiting for them, it makes one pass a tick: they drive
+//! themselves when they have unpacked what is there, which costs less than what one thread
+//! takes in being unpacked by another. While messages come so fast that each would be a system
+//! call of its own, it flushes what gathers, and drives in between.
 
 use std::io;
 use std::sync::Arc;
@@ -38,19 +40,26 @@ pub(super) fn start(inner: Arc<Inner>) -> io::Result<JoinHandle<()>> {
 fn run(inner: &Inner) {
     let mut quiet_ticks = 0;
     let mut last_activity = 0;
+    let mut last_claimed = 0;
     while !inner.is_over.load(Ordering::SeqCst) {
         if inner.gathering.load(Ordering::SeqCst) {
             gather(inner);
             continue;
         }
         let activity = inner.activity.load(Ordering::Relaxed);
-        let is_quiet = activity == last_activity;
+        let claimed = inner.lock().messages_claimed;
+        let is_quiet = activity == last_activity && claimed == last_claimed;
+        let finds_messages = claimed != last_claimed;
         last_activity = activity;
+        last_claimed = claimed;
         if inner.inside.load(Ordering::SeqCst) == 0 {
             quiet_ticks = 0;
             if is_quiet {
                 drive(inner);
             } else {
+                if finds_messages {
+                    drive_once(inner);
+                }
                 thread::park_timeout(TICK);
             }
             continue;
@@ -86,12 +95,23 @@ fn drive(inner: &Inner) {
             && !inner.gathering.load(Ordering::SeqCst)
     };
     driver.begin_drive(false, inner.now());
-    while goes_on() {
+    let claimed = inner.lock().messages_claimed;
+    while goes_on() && inner.lock().messages_claimed == claimed {
         inner.drive(&mut driver, Patience::Sleep(None), None);
     }
     drop(driver);
     inner.background_drives.store(false, Ordering::SeqCst);
     inner.pass_the_wheel();
+}
+
+/// One pass, unless a caller drives.
+fn drive_once(inner: &Inner) {
+    if let Some(mut driver) = inner.try_drive() {
+        driver.begin_drive(false, inner.now());
+        inner.drive(&mut driver, Patience::None, None);
+        drop(driver);
+        inner.pass_the_wheel();
+    }
 }
 
 /// Flushes what gathers, until nothing does.
@@ -100,18 +120,11 @@ fn gather(inner: &Inner) {
     let mut passes = 0_u32;
     while empty < EMPTY_GATHERS && !inner.is_over.load(Ordering::SeqCst) {
         passes = passes.wrapping_add(1);
-        if passes.is_multiple_of(GATHERS_PER_DRIVE)
-            && let Some(mut driver) = inner.try_drive()
-        {
-            driver.begin_drive(false, inner.now());
-            inner.drive(&mut driver, Patience::None, None);
-            drop(driver);
-            inner.pass_the_wheel();
+        if passes.is_multiple_of(GATHERS_PER_DRIVE) {
+            drive_once(inner);
         }
-        let is_dirty = !inner.lock().dirty.is_empty();
-        if is_dirty {
+        if inner.flush_dirty_once() {
             empty = 0;
-            inner.flush_dirty();
         } else {
             empty += 1;
         }

@@ -28,7 +28,7 @@ const SWEEP_MOST: Duration = Duration::from_millis(50);
 const BURST: Duration = Duration::from_micros(20);
 
 /// Bytes that gather before the packing thread sends them itself.
-const GATHER_BYTES: usize = 64 << 10;
+pub(super) const GATHER_BYTES: usize = 64 << 10;
 
 /// Whether a small message gathers with others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +57,8 @@ pub(crate) struct Core {
     pub(crate) in_flows: Vec<InFlow>,
     pub(super) in_by_key: HashMap<FlowKey, u32>,
     pub(super) in_last: Option<(FlowKey, u32)>,
+    /// Messages that callers have begun to unpack.
+    pub(crate) messages_claimed: u64,
     pub(crate) channels: Vec<ReadyFlows>,
     pub(crate) budget: Budget,
 
@@ -111,6 +113,7 @@ impl Core {
             in_flows: Vec::new(),
             in_by_key: HashMap::new(),
             in_last: None,
+            messages_claimed: 0,
             channels,
             budget: Budget::new(memory),
             links: Vec::new(),

@@ -2,15 +2,20 @@
 //! out of the flow at once, and unpacks them without asking again.
 
 use madgate_gtm::Record;
-use madgate_gtm::wire::ReceiveMode;
+use madgate_gtm::wire::{DESCRIPTOR_BYTES, ReceiveMode};
 
 use super::inbox::{Packed, Taken};
 
 /// Blocks of such a message at most.
-pub(super) const BLOCKS: usize = 4;
+pub(super) const BLOCKS: usize = 6;
 
 /// Bytes of it at most.
 pub(super) const BYTES: usize = 40;
+
+/// The blocks of a frame whose payload is no longer than this always fit, whatever they are.
+pub(super) const PAYLOAD_BYTES: usize = BYTES + DESCRIPTOR_BYTES;
+
+const _: () = assert!(PAYLOAD_BYTES / DESCRIPTOR_BYTES <= BLOCKS);
 
 /// A whole small message.
 #[derive(Debug)]
@@ -41,6 +46,13 @@ impl Early {
         let is_whole = record.offset == 0 && record.ends_block();
         let fits = record.length <= BYTES - usize::from(self.filled);
         is_whole && fits && usize::from(self.count) < BLOCKS
+    }
+
+    /// Appends a block that has room.
+    pub(super) fn push_with(&mut self, record: &Record, bytes: &[u8]) {
+        let start = usize::from(self.filled);
+        self.push(record);
+        self.bytes[start..start + bytes.len()].copy_from_slice(bytes);
     }
 
     /// Notes a block that has room; its bytes follow with those of all others.
@@ -104,6 +116,23 @@ mod tests {
     }
 
     #[test]
+    fn the_smallest_blocks_of_a_short_frame_fit() {
+        let mut early = Early::new();
+        for _ in 0..PAYLOAD_BYTES / DESCRIPTOR_BYTES {
+            assert!(early.has_room(&record(0, ReceiveMode::Express)));
+            early.push_with(&record(0, ReceiveMode::Express), &[]);
+        }
+        let mut early = Early::new();
+        let bytes = [5; PAYLOAD_BYTES - DESCRIPTOR_BYTES];
+        assert!(early.has_room(&record(bytes.len(), ReceiveMode::Cheaper)));
+        early.push_with(&record(bytes.len(), ReceiveMode::Cheaper), &bytes);
+        let mut block = [0; PAYLOAD_BYTES - DESCRIPTOR_BYTES];
+        let taken = early.take(ReceiveMode::Cheaper, &mut block);
+        assert_eq!((taken, block), (Taken::Block(bytes.len()), bytes));
+        assert_eq!(early.peek(), Packed::End);
+    }
+
+    #[test]
     fn blocks_come_out_as_they_went_in() {
         let mut early = Early::new();
         for length in [3, 0, 37] {
@@ -114,8 +143,10 @@ mod tests {
             !early.has_room(&record(1, ReceiveMode::Cheaper)),
             "no bytes"
         );
-        assert!(early.has_room(&record(0, ReceiveMode::Express)));
-        early.push(&record(0, ReceiveMode::Express));
+        for _ in 3..BLOCKS {
+            assert!(early.has_room(&record(0, ReceiveMode::Express)));
+            early.push(&record(0, ReceiveMode::Express));
+        }
         assert!(
             !early.has_room(&record(0, ReceiveMode::Express)),
             "no block"
@@ -140,7 +171,9 @@ mod tests {
             early.take(ReceiveMode::Cheaper, &mut [0; 37]),
             Taken::Block(37)
         );
-        assert_eq!(early.take(ReceiveMode::Express, &mut []), Taken::Block(0));
+        for _ in 3..BLOCKS {
+            assert_eq!(early.take(ReceiveMode::Express, &mut []), Taken::Block(0));
+        }
         assert_eq!(early.peek(), Packed::End);
         assert_eq!(
             early.take(ReceiveMode::Express, &mut []),

@@ -8,7 +8,7 @@ use madgate_gtm::wire::SMALL_PAYLOAD_BYTES;
 use madgate_gtm::{Time, Transmit};
 
 use super::Inner;
-use super::core::Core;
+use super::core::{Core, GATHER_BYTES};
 use super::flows::Memory;
 use super::links::{LaneOutput, Lanes, LinkOutput};
 
@@ -18,17 +18,33 @@ const TURN_BYTES: usize = 64 << 10;
 impl Inner {
     /// Flushes every link that has something to send.
     pub(crate) fn flush_dirty(&self) {
-        loop {
-            let link = {
-                let mut core = self.lock();
-                let Some(link) = core.dirty.pop() else { return };
-                if let Some(link) = &mut core.links[link as usize] {
-                    link.is_dirty = false;
-                }
-                link
-            };
-            self.flush(link);
+        while self.flush_next_dirty() {}
+    }
+
+    /// Flushes the links that have something to send now, each of them once. Returns whether
+    /// there were any.
+    pub(crate) fn flush_dirty_once(&self) -> bool {
+        let count = self.lock().dirty.len();
+        for _ in 0..count {
+            self.flush_next_dirty();
         }
+        count > 0
+    }
+
+    /// Flushes the next of the links that have something to send.
+    fn flush_next_dirty(&self) -> bool {
+        let link = {
+            let mut core = self.lock();
+            let Some(link) = core.dirty.pop() else {
+                return false;
+            };
+            if let Some(link) = &mut core.links[link as usize] {
+                link.is_dirty = false;
+            }
+            link
+        };
+        self.flush(link);
+        true
     }
 
     /// Sends what waits for a link, as far as it takes it.
@@ -96,7 +112,7 @@ impl Inner {
                 self.wake_sleeping_driver();
                 return core;
             }
-            if !core.has_waiting(index) {
+            if !core.has_waiting(index) || core.gathers_on(index) {
                 return core;
             }
         }
@@ -206,6 +222,14 @@ impl Core {
     fn has_waiting(&self, index: u32) -> bool {
         let link = self.links.get(index as usize).and_then(Option::as_ref);
         link.is_some_and(|link| link.is_up() && !link.waiting.is_empty())
+    }
+
+    /// Whether what has come for a link since it was filled last is to gather, for the progress
+    /// thread to send in a moment: sent at once, the messages of a burst would leave a few at a
+    /// time.
+    fn gathers_on(&self, index: u32) -> bool {
+        let link = self.links.get(index as usize).and_then(Option::as_ref);
+        link.is_some_and(|link| link.is_gathering && link.gathered < GATHER_BYTES)
     }
 
     /// Whether somebody found the sending side taken since it was filled last.

@@ -38,6 +38,8 @@ enum Part {
         /// What reading it gives back of the flow's credit.
         charge: u64,
     },
+    /// A small message that came in one frame; taken out as a whole ([`Inbox::take_early`]).
+    Whole { message: Early, charge: u64 },
     /// Many small blocks of one frame; never at the front.
     Crumbs {
         blocks: Crumbs,
@@ -156,6 +158,11 @@ impl Inbox {
         self.unfold_front();
     }
 
+    /// Appends a small message that came in one frame, which cost `charge`.
+    pub(crate) fn push_whole(&mut self, message: Early, charge: u64) {
+        self.parts.push_back(Part::Whole { message, charge });
+    }
+
     /// Appends the blocks of a frame that is kept as it came.
     pub(crate) fn push_crumbs(&mut self, blocks: Crumbs) {
         self.parts.push_back(Part::Crumbs {
@@ -171,7 +178,8 @@ impl Inbox {
         let first = self.parts.iter().position(|part| match part {
             Part::Block { record, .. } => record.message == message,
             Part::Crumbs { blocks, .. } => blocks.message == message,
-            Part::End { .. } | Part::Broken(_) => false,
+            // A message that came whole has ended.
+            Part::Whole { .. } | Part::End { .. } | Part::Broken(_) => false,
         });
         let vanishes = match first {
             Some(index) => index > 0 || !claimed || self.ended,
@@ -227,7 +235,8 @@ impl Inbox {
                 receive: record.descriptor.receive,
             }),
             Part::Crumbs { .. } => return None,
-            Part::End { .. } => Ok(Packed::End),
+            // It stands behind the message that is read, which ends here.
+            Part::Whole { .. } | Part::End { .. } => Ok(Packed::End),
             Part::Broken(why) => Err(*why),
         })
     }
@@ -254,7 +263,9 @@ impl Inbox {
                     None if read > 0 => Taken::Some(read),
                     None | Some(Part::Crumbs { .. }) => Taken::Nothing,
                     Some(Part::Broken(why)) => Taken::Broken(*why),
-                    Some(Part::End { .. } | Part::Block { .. }) => Taken::Mismatch(Packed::End),
+                    Some(Part::Whole { .. } | Part::End { .. } | Part::Block { .. }) => {
+                        Taken::Mismatch(Packed::End)
+                    }
                 };
             };
             if filled == 0
@@ -319,6 +330,15 @@ impl Inbox {
         if self.ended || self.progress != 0 {
             return None;
         }
+        if let Some(Part::Whole { .. }) = self.parts.front() {
+            let Some(Part::Whole { message, charge }) = self.parts.pop_front() else {
+                unreachable!("it was there a line before");
+            };
+            self.consumed += charge;
+            self.ended = true;
+            self.unfold_front();
+            return Some(message);
+        }
         let mut early = Early::new();
         for (place, part) in self.parts.iter().enumerate() {
             let Part::Block {
@@ -363,6 +383,8 @@ impl Inbox {
         while !self.ended {
             match self.parts.front() {
                 None | Some(Part::Crumbs { .. }) => return false,
+                // The next message: this one has ended.
+                Some(Part::Whole { .. }) => self.ended = true,
                 Some(Part::Block {
                     record, outside, ..
                 }) => {

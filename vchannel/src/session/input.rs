@@ -439,9 +439,13 @@ fn finish(
     } = arriving;
     let Some((after, offset, ends_message)) = went_straight else {
         let payload = inner.pool.share(buffer, header.length as usize);
-        let handled =
-            inner.with_core(|core| core.handle_data(link, &header, &payload, Some(&payload), now));
-        return Ok(handled?);
+        return Ok(inner.with_core(|core| {
+            let touched = core.handle_data(link, &header, &payload, Some(&payload), now)?;
+            if let Some(flow) = touched {
+                core.after_accept(flow, now);
+            }
+            Ok::<_, FrameFault>(())
+        })?);
     };
     let Some(straight) = straight else {
         unreachable!("a payload that goes straight is only received with its block");
@@ -463,10 +467,27 @@ fn finish(
 
 /// Takes the whole frames in `bytes` in; returns how many bytes they are.
 fn handle_frames(core: &mut Core, link: u32, bytes: &[u8], now: Time) -> Result<usize, FrameFault> {
-    let mut used = 0;
     if let Some(link) = &mut core.links[link as usize] {
         link.last_heard = now;
     }
+    let mut touched = None;
+    let used = handle_each_frame(core, link, bytes, now, &mut touched);
+    if let Some(flow) = touched {
+        core.after_accept(flow, now);
+    }
+    used
+}
+
+/// As [`handle_frames`], but leaves the flow that was `touched` last to the caller: most
+/// batches are of one flow.
+fn handle_each_frame(
+    core: &mut Core,
+    link: u32,
+    bytes: &[u8],
+    now: Time,
+    touched: &mut Option<u32>,
+) -> Result<usize, FrameFault> {
+    let mut used = 0;
     while let Some(head) = bytes[used..].first_chunk::<HEADER_BYTES>() {
         let header = Header::parse(head)?;
         let Some(frame) = bytes[used..].get(..header.frame_bytes()) else {
@@ -475,10 +496,14 @@ fn handle_frames(core: &mut Core, link: u32, bytes: &[u8], now: Time) -> Result<
             }
             break;
         };
-        if header.kind == Kind::Data {
-            core.handle_data(link, &header, &frame[HEADER_BYTES..], None, now)?;
-        } else {
+        if header.kind != Kind::Data {
             core.handle_control(link, &header, now)?;
+        } else if let Some(flow) =
+            core.handle_data(link, &header, &frame[HEADER_BYTES..], None, now)?
+            && let Some(previous) = touched.replace(flow)
+            && previous != flow
+        {
+            core.after_accept(previous, now);
         }
         used += header.frame_bytes();
     }
