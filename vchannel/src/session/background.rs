@@ -2,9 +2,9 @@
 //!
 //! While callers come and go it only ticks, so that a call never has to wake it; when no
 //! caller has come for a tick it drives; when callers wait for long (they drive) it parks.
-//! While callers find messages without waiting for them, it makes one pass a tick: they drive
-//! themselves when they have unpacked what is there, which costs less than what one thread
-//! takes in being unpacked by another. While messages come so fast that each would be a system
+//! While callers find messages without waiting for them, it makes one pass a tick at most: they
+//! drive themselves when they have unpacked what is there, which costs less than what one
+//! thread takes in being unpacked by another. While messages come so fast that each would be a system
 //! call of its own, it flushes what gathers, and drives in between.
 
 use std::io;
@@ -48,8 +48,8 @@ fn run(inner: &Inner) {
         }
         let activity = inner.activity.load(Ordering::Relaxed);
         let claimed = inner.lock().messages_claimed;
-        let is_quiet = activity == last_activity && claimed == last_claimed;
-        let finds_messages = claimed != last_claimed;
+        let nobody_drives = activity == last_activity;
+        let is_quiet = nobody_drives && claimed == last_claimed;
         last_activity = activity;
         last_claimed = claimed;
         if inner.inside.load(Ordering::SeqCst) == 0 {
@@ -57,7 +57,7 @@ fn run(inner: &Inner) {
             if is_quiet {
                 drive(inner);
             } else {
-                if finds_messages {
+                if nobody_drives {
                     drive_once(inner);
                 }
                 thread::park_timeout(TICK);
@@ -123,7 +123,7 @@ fn gather(inner: &Inner) {
         if passes.is_multiple_of(GATHERS_PER_DRIVE) {
             drive_once(inner);
         }
-        if inner.flush_dirty_once() {
+        if inner.flush_dirty_left() {
             empty = 0;
         } else {
             empty += 1;

@@ -28,7 +28,11 @@ const SWEEP_MOST: Duration = Duration::from_millis(50);
 const BURST: Duration = Duration::from_micros(20);
 
 /// Bytes that gather before the packing thread sends them itself.
-pub(super) const GATHER_BYTES: usize = 64 << 10;
+pub(super) const GATHER_BYTES: usize = 32 << 10;
+
+/// How long the progress thread leaves a link to a packing thread that sends itself: what one
+/// processor has packed costs another dear to send.
+const STREAM: Duration = Duration::from_micros(200);
 
 /// Whether a small message gathers with others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -341,6 +345,22 @@ impl Core {
             .is_none_or(|link| !link.is_stalled || link.output.is_none())
     }
 
+    /// The next link with something to send that no packing thread is about to send itself.
+    pub(super) fn take_dirty_left(&mut self, now: Time) -> Option<u32> {
+        let links = &mut self.links;
+        let is_left = |index: &u32| {
+            let link = links[*index as usize].as_ref();
+            link.and_then(|link| link.streamed_at)
+                .is_none_or(|at| now.since(at) >= STREAM)
+        };
+        let place = self.dirty.iter().position(is_left)?;
+        let index = self.dirty.swap_remove(place);
+        if let Some(link) = &mut self.links[index as usize] {
+            link.is_dirty = false;
+        }
+        Some(index)
+    }
+
     /// Whether a small message of `bytes` that was just pushed is sent at once or gathers
     /// with those that come right after: it does if another was sent a moment ago, with
     /// nobody waiting in between.
@@ -356,11 +376,11 @@ impl Core {
         };
         link.gathered += bytes;
         if link.is_gathering {
-            return if link.gathered >= GATHER_BYTES {
-                Gathers::No
-            } else {
-                Gathers::Yes
-            };
+            if link.gathered < GATHER_BYTES {
+                return Gathers::Yes;
+            }
+            link.streamed_at = Some(now());
+            return Gathers::No;
         }
         let waited = link.last_activity != activity;
         link.last_activity = activity;

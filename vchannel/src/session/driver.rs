@@ -212,6 +212,7 @@ impl Inner {
         } else if straight.is_some() {
             driver.watch_hot();
         } else if let Some(hot) = driver.hot
+            && patience == Patience::None
             && self.receive(driver, hot, None)
         {
             busy = true;

@@ -21,12 +21,15 @@ impl Inner {
         while self.flush_next_dirty() {}
     }
 
-    /// Flushes the links that have something to send now, each of them once. Returns whether
-    /// there were any.
-    pub(crate) fn flush_dirty_once(&self) -> bool {
-        let count = self.lock().dirty.len();
+    /// Flushes the links that have something to send which nobody is about to send, each of
+    /// them once. Returns whether any has something to send.
+    pub(crate) fn flush_dirty_left(&self) -> bool {
+        let (count, now) = (self.lock().dirty.len(), self.now());
         for _ in 0..count {
-            self.flush_next_dirty();
+            let Some(link) = self.lock().take_dirty_left(now) else {
+                break;
+            };
+            self.flush(link);
         }
         count > 0
     }

@@ -49,6 +49,8 @@ pub(crate) struct Link {
     pub(crate) is_gathering: bool,
     /// Gathering: bytes since the last flush.
     pub(crate) gathered: usize,
+    /// When a packing thread last sent by itself what had gathered.
+    pub(crate) streamed_at: Option<Time>,
     /// Gathering: how many waits had begun when the last small message was packed.
     pub(crate) last_activity: u64,
     /// Whether a lane took less than it was offered, and has not said that it takes more.
@@ -75,6 +77,7 @@ impl Link {
             last_flush: Time(0),
             is_gathering: false,
             gathered: 0,
+            streamed_at: None,
             last_activity: u64::MAX,
             is_stalled: false,
         }

@@ -90,6 +90,15 @@ impl Inner {
     ) -> Option<R> {
         let mut quiet = Quiet::new(self.wait_policy);
         driver.begin_drive(true, self.now());
+        // What this caller changed itself before it came is no reason not to sleep.
+        if self.has_changed.load(Ordering::Relaxed) {
+            let mut core = self.lock();
+            self.has_changed.store(false, Ordering::Relaxed);
+            if let Some(found) = ready(&mut core) {
+                return Some(found);
+            }
+            driver.has_chores = core.has_chores();
+        }
         loop {
             let patience = quiet.patience(deadline, driver.has_static_inputs());
             let busy = self.drive(driver, patience, straight.as_deref_mut());

@@ -122,3 +122,78 @@ fn threads_that_lend_at_the_same_time_all_get_through() {
         });
     }
 }
+
+#[test]
+fn what_gathered_leaves_though_its_sender_never_calls_again() {
+    for protocol in BOTH {
+        let nodes = Nodes::open(protocol, 2, "");
+        let (here, there, to) = (nodes.channel(0), nodes.channel(1), nodes.id(1));
+        // Lengths around those at which a thread sends by itself what has gathered.
+        for count in [1_u32, 2, 3, 400, 512, 513, 5_000] {
+            for number in 0..count {
+                let mut packing = here.begin_packing(to).expect("begins");
+                packing
+                    .pack_safer(&number.to_le_bytes(), Cheaper)
+                    .expect("packs");
+                packing.end_packing().expect("ends");
+            }
+            for expected in 0..count {
+                let mut number = [0; 4];
+                let mut unpacking = there.begin_unpacking().expect("begins");
+                unpacking.unpack_cheaper(&mut number).expect("unpacks");
+                unpacking.end_unpacking().expect("ends");
+                assert_eq!(u32::from_le_bytes(number), expected, "out of order");
+            }
+        }
+    }
+}
+
+#[test]
+fn small_messages_are_unpacked_however_they_were_packed() {
+    for protocol in BOTH {
+        let nodes = Nodes::open(protocol, 2, "");
+        let (here, there, to) = (nodes.channel(0), nodes.channel(1), nodes.id(1));
+        // Block lengths of messages that fit in one small frame, and of some that do not quite.
+        let shapes: [&[usize]; 9] = [
+            &[],
+            &[0],
+            &[40],
+            &[41],
+            &[0, 0, 0, 0, 0, 0],
+            &[0, 0, 0, 0, 0, 0, 0],
+            &[1, 2, 3, 4],
+            &[8, 32],
+            &[8, 5_000, 3],
+        ];
+        for round in 0..3 {
+            for shape in shapes {
+                let mut packing = here.begin_packing(to).expect("begins");
+                for (seed, &length) in (0..).zip(shape) {
+                    packing
+                        .pack_safer(&pattern(seed, length), Express)
+                        .expect("packs");
+                }
+                packing.end_packing().expect("ends");
+            }
+            for shape in shapes {
+                let mut unpacking = there.begin_unpacking().expect("begins");
+                if round == 2 {
+                    // Dropped: what is left of it is passed over.
+                    continue;
+                }
+                for (seed, &length) in (0..).zip(shape) {
+                    let expected = pattern(seed, length);
+                    if round == 0 {
+                        let mut block = vec![0; length];
+                        unpacking.unpack_express(&mut block).expect("unpacks");
+                        assert_eq!(block, expected);
+                    } else {
+                        let block = unpacking.unpack_owned(length, Express).expect("unpacks");
+                        assert_eq!(block, expected);
+                    }
+                }
+                unpacking.end_unpacking().expect("ends");
+            }
+        }
+    }
+}
