@@ -78,7 +78,7 @@ pub struct RoundArguments {
     #[arg(long)]
     quick: bool,
     /// Only messages of these sizes, in bytes.
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', num_args = 1..)]
     sizes: Vec<usize>,
 }
 

@@ -2,23 +2,55 @@
 //! be delivered, and everything works again.
 
 use std::fs;
+use std::path::PathBuf;
 
 use rustix::process::Signal;
 
 use crate::watch::Watch;
-use crate::world::World;
+use crate::world::{Process, World};
 
 /// Large enough that a copy which has begun is not over when somebody hears of it.
 const LARGE: usize = 192 << 20;
 
+/// A copy of a large file from a0 to b0, of which part has arrived.
+struct Scene {
+    world: World,
+    gateway: Process,
+    serve: Process,
+    large: PathBuf,
+    watch: Watch,
+    copy: Process,
+}
+
+impl Scene {
+    fn of_a_copy(link_timeout: &str) -> Self {
+        let world = World::new(link_timeout);
+        let (gateway, serve) = (world.gateway(), world.serve());
+        let large = world.file("large", LARGE);
+        let mut watch = Watch::new(&world.served());
+        let copy = world.start_cp("a0", &[&large], "");
+        watch.wait_for_bytes(&world.served(), &copy);
+        Self {
+            world,
+            gateway,
+            serve,
+            large,
+            watch,
+            copy,
+        }
+    }
+}
+
 #[test]
 fn a_gateway_that_comes_back_loses_nothing() {
-    let world = World::new("30s");
-    let (gateway, _serve) = (world.gateway(), world.serve());
-    let large = world.file("large", LARGE);
-    let mut watch = Watch::new(&world.served());
-    let copy = world.start_cp("a0", &[&large], "");
-    watch.wait_for_bytes(&world.served(), &copy);
+    let Scene {
+        world,
+        gateway,
+        serve: _serve,
+        large,
+        copy,
+        ..
+    } = Scene::of_a_copy("30s");
     gateway.kill();
     let _gateway = world.gateway();
     copy.end().succeeded();
@@ -28,12 +60,14 @@ fn a_gateway_that_comes_back_loses_nothing() {
 
 #[test]
 fn a_gateway_that_stays_away_fails_the_copy() {
-    let world = World::new("5s");
-    let (gateway, serve) = (world.gateway(), world.serve());
-    let large = world.file("large", LARGE);
-    let mut watch = Watch::new(&world.served());
-    let copy = world.start_cp("a0", &[&large], "");
-    watch.wait_for_bytes(&world.served(), &copy);
+    let Scene {
+        world,
+        gateway,
+        serve,
+        mut watch,
+        copy,
+        ..
+    } = Scene::of_a_copy("5s");
     gateway.kill();
     copy.end().failed_with(&[
         "large: was not sent completely",
@@ -46,12 +80,14 @@ fn a_gateway_that_stays_away_fails_the_copy() {
 
 #[test]
 fn a_receiver_that_dies_leaves_no_file_under_its_name() {
-    let world = World::new("5s");
-    let (_gateway, serve) = (world.gateway(), world.serve());
-    let large = world.file("large", LARGE);
-    let mut watch = Watch::new(&world.served());
-    let copy = world.start_cp("a0", &[&large], "");
-    watch.wait_for_bytes(&world.served(), &copy);
+    let Scene {
+        world,
+        gateway: _gateway,
+        serve,
+        large,
+        copy,
+        ..
+    } = Scene::of_a_copy("5s");
     serve.kill();
     copy.end()
         .failed_with(&["large: was not sent completely", "b0"]);
@@ -65,12 +101,13 @@ fn a_receiver_that_dies_leaves_no_file_under_its_name() {
 
 #[test]
 fn a_receiver_that_is_restarted_ends_the_copy() {
-    let world = World::new("30s");
-    let (_gateway, serve) = (world.gateway(), world.serve());
-    let large = world.file("large", LARGE);
-    let mut watch = Watch::new(&world.served());
-    let copy = world.start_cp("a0", &[&large], "");
-    watch.wait_for_bytes(&world.served(), &copy);
+    let Scene {
+        world,
+        gateway: _gateway,
+        serve,
+        copy,
+        ..
+    } = Scene::of_a_copy("30s");
     serve.kill();
     let _serve = world.serve();
     // Said by its session, or by the new process when it is asked.
@@ -81,12 +118,13 @@ fn a_receiver_that_is_restarted_ends_the_copy() {
 
 #[test]
 fn a_receiver_that_leaves_says_what_breaks_off() {
-    let world = World::new("2s");
-    let (_gateway, serve) = (world.gateway(), world.serve());
-    let large = world.file("large", LARGE);
-    let mut watch = Watch::new(&world.served());
-    let copy = world.start_cp("a0", &[&large], "");
-    watch.wait_for_bytes(&world.served(), &copy);
+    let Scene {
+        world,
+        gateway: _gateway,
+        serve,
+        copy,
+        ..
+    } = Scene::of_a_copy("2s");
     let ended = serve.terminate();
     assert!(
         ended
@@ -101,12 +139,14 @@ fn a_receiver_that_leaves_says_what_breaks_off() {
 
 #[test]
 fn a_sender_that_dies_makes_way_for_the_next() {
-    let world = World::new("30s");
-    let (_gateway, _serve) = (world.gateway(), world.serve());
-    let large = world.file("large", LARGE);
-    let mut watch = Watch::new(&world.served());
-    let copy = world.start_cp("a0", &[&large], "");
-    watch.wait_for_bytes(&world.served(), &copy);
+    let Scene {
+        world,
+        gateway: _gateway,
+        serve: _serve,
+        mut watch,
+        copy,
+        ..
+    } = Scene::of_a_copy("30s");
     copy.kill();
     assert!(!world.served().join("large").exists());
     let small = world.file("small", 1000);

@@ -52,7 +52,7 @@ struct Arguments {
     #[command(flatten)]
     rounds: RoundArguments,
     /// The paths to measure.
-    #[arg(long, value_enum, value_delimiter = ',', default_values = ["tcp", "madgate-tcp", "unix", "unix-asleep", "madgate-shm"])]
+    #[arg(long, value_enum, value_delimiter = ',', num_args = 1.., default_values = ["tcp", "madgate-tcp", "unix", "unix-asleep", "madgate-shm"])]
     paths: Vec<Path>,
     /// How the ends wait.
     #[arg(long, value_enum, default_value = "adaptive")]

@@ -51,7 +51,7 @@ struct Arguments {
     #[command(flatten)]
     rounds: RoundArguments,
     /// The relays to measure.
-    #[arg(long, value_enum, value_delimiter = ',', default_values = ["madgate", "bare", "haproxy", "socat"])]
+    #[arg(long, value_enum, value_delimiter = ',', num_args = 1.., default_values = ["madgate", "bare", "haproxy", "socat"])]
     relays: Vec<Relay>,
     /// How the gateway and the ends of madgate wait.
     #[arg(long, value_enum, default_value = "adaptive")]
