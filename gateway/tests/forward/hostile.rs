@@ -1,133 +1,13 @@
 //! Members that misbehave: their link is closed, and everything else goes on.
 
-use std::sync::Arc;
-
-use bytes::BytesMut;
-use crossbeam_channel::Receiver;
 use madgate_gateway::Counters;
-use madgate_gtm::wire::{
-    Descriptor, Flags, Kind, OPENING_BYTES, Opening, ReceiveMode, SendMode, checksum,
-};
+use madgate_gtm::wire::{Descriptor, Flags, Kind, ReceiveMode, SendMode};
 use madgate_gtm::{FlowKey, Header};
-use madgate_tm::{LaneError, Piece};
-use madgate_vchannel::Cluster;
-use madgate_vchannel::conductor::{
-    Conductor, EstablishedLink, LinkEvent, LinkKind, LinkRequest, Party,
-};
-use madgate_vchannel::handshake::{SessionKey, draw_incarnation};
+use madgate_vchannel::conductor::LinkKind;
 
+use crate::member::{FLOW, LaneOf, Member, data, message, opening, part};
 use crate::traffic::{pattern, receive_from, send_from};
-use crate::world::{LONG, World};
-
-/// A node that has shaken hands as a member should, and then says what it likes.
-pub(crate) struct Member {
-    link: Box<EstablishedLink>,
-    _conductor: Conductor,
-    _events: Vec<(Party, Receiver<LinkEvent>)>,
-}
-
-impl Member {
-    /// A link of this kind from `node` to the gateway.
-    pub(crate) fn dial(world: &World, node: &str, kind: LinkKind, network: &str) -> Self {
-        Self::of(world.cluster(), node, kind, network)
-    }
-
-    /// The same with a cluster file that was read before.
-    pub(crate) fn of(cluster: Arc<Cluster>, node: &str, kind: LinkKind, network: &str) -> Self {
-        let id = cluster.node(node).unwrap();
-        let request = LinkRequest {
-            kind,
-            network: cluster.network_named(network).unwrap(),
-            peer: cluster.node("gw").unwrap(),
-        };
-        let key = SessionKey::load(cluster.key_file()).unwrap();
-        let parties = vec![(Party::Endpoint, Arc::new(|| {}) as _)];
-        let (conductor, events) =
-            Conductor::start(cluster, id, draw_incarnation(), key, parties).unwrap();
-        conductor.dial(Party::Endpoint, request);
-        let link = loop {
-            match events[0].1.recv_timeout(LONG).unwrap() {
-                LinkEvent::Up(link) => break link,
-                LinkEvent::DialFailed { error, .. } => println!("{error}"),
-                other => panic!("{other:?}"),
-            }
-        };
-        Self {
-            link,
-            _conductor: conductor,
-            _events: events,
-        }
-    }
-
-    /// Asks the gateway whether it is there, and waits for the answer.
-    pub(crate) fn ping(&mut self) {
-        self.send(
-            LaneOf::Urgent,
-            &Header::echo(Kind::Ping, 1).to_control_frame(),
-        );
-        assert_eq!(self.hear().kind, Kind::Pong);
-    }
-
-    /// The same where other answers may come before.
-    fn ping_among_others(&mut self) {
-        let ping = Header::echo(Kind::Ping, 1).to_control_frame();
-        self.send(LaneOf::Urgent, &ping);
-        while self.hear().kind != Kind::Pong {}
-    }
-
-    fn send(&mut self, lane: LaneOf, bytes: &[u8]) {
-        let lane = match lane {
-            LaneOf::Urgent => &mut self.link.urgent,
-            LaneOf::Bulk => &mut self.link.bulk,
-        };
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            match lane.sender.try_send(&[Piece::new(rest)]) {
-                Ok(0) => std::thread::yield_now(),
-                Ok(sent) => rest = &rest[sent..],
-                // The gateway had enough.
-                Err(_) => return,
-            }
-        }
-    }
-
-    /// Everything that the gateway answers, until it closes the link.
-    fn hear_to_the_end(&mut self) -> BytesMut {
-        let mut heard = BytesMut::with_capacity(1 << 16);
-        loop {
-            match self.link.urgent.receiver.try_receive(&mut [], &mut heard) {
-                Ok(0) => std::thread::yield_now(),
-                Ok(_) => {}
-                Err(LaneError::Closed | LaneError::Broken(_)) => return heard,
-                Err(other) => panic!("{other}"),
-            }
-        }
-    }
-
-    /// The next answer.
-    fn hear(&mut self) -> Header {
-        let mut heard = BytesMut::with_capacity(48);
-        while heard.len() < 48 {
-            if self
-                .link
-                .urgent
-                .receiver
-                .try_receive(&mut [], &mut heard)
-                .unwrap()
-                == 0
-            {
-                std::thread::yield_now();
-            }
-        }
-        Header::parse(heard.first_chunk().unwrap()).unwrap()
-    }
-}
-
-#[derive(Clone, Copy)]
-enum LaneOf {
-    Urgent,
-    Bulk,
-}
+use crate::world::World;
 
 /// a0 and c0 on the left, b0 on the right; ranks in the order of the file.
 fn world(settings: &str) -> World {
@@ -143,58 +23,6 @@ fn world_to(right: &str, settings: &str) -> World {
         .node("b0", &[("right", right)])
         .node("c0", &[("left", "tcp")])
         .channel("main", &["left", "right"])
-}
-
-const FLOW: FlowKey = FlowKey {
-    channel: 0,
-    source: 3,
-    destination: 2,
-};
-
-fn opening(flow: FlowKey, label: u32, fragment_bytes: u32) -> Vec<u8> {
-    let opening = Opening {
-        source_incarnation: 5,
-        destination_incarnation: 0,
-        fragment_bytes,
-    };
-    let payload = opening.to_bytes();
-    let mut header = Header::new(Kind::Data, flow, label);
-    header.flags = Flags::OPEN;
-    header.length = u32::try_from(OPENING_BYTES).unwrap();
-    let mut running = checksum::Running::start(&header);
-    running.update(&payload);
-    header.checksum = running.finish();
-    [&header.to_bytes()[..], &payload].concat()
-}
-
-fn data(flow: FlowKey, position: u64, length: u32) -> Vec<u8> {
-    let mut header = Header::new(Kind::Data, flow, 1);
-    header.position = position;
-    header.length = length;
-    let mut frame = header.to_bytes().to_vec();
-    frame.resize(48 + usize::try_from(length).unwrap(), 1);
-    frame
-}
-
-/// Part of a message, at a position and at an offset of its block, intact.
-fn part(flags: Flags, position: u64, offset: u64, payload: &[u8]) -> Vec<u8> {
-    let mut header = Header::new(Kind::Data, FLOW, 1);
-    header.flags = flags;
-    header.position = position;
-    header.offset = offset;
-    header.length = u32::try_from(payload.len()).unwrap();
-    let mut running = checksum::Running::start(&header);
-    running.update(payload);
-    header.checksum = running.finish();
-    [&header.to_bytes()[..], payload].concat()
-}
-
-/// One message of one block, all of it in one frame, which is intact.
-fn message(block: &[u8]) -> Vec<u8> {
-    let length = u64::try_from(block.len()).unwrap();
-    let descriptor = Descriptor::new(length, SendMode::Safer, ReceiveMode::Express).unwrap();
-    let payload = [&descriptor.to_bytes()[..], block].concat();
-    part(Flags::DESCRIBED.with(Flags::END), 0, 0, &payload)
 }
 
 /// Runs `act` as c0 while a0 and b0 talk, and returns what the gateway counted.

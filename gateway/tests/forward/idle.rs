@@ -7,7 +7,7 @@ use std::sync::Arc;
 use madgate_vchannel::Cluster;
 use madgate_vchannel::conductor::LinkKind;
 
-use crate::hostile::Member;
+use crate::member::Member;
 use crate::support;
 use crate::world::World;
 

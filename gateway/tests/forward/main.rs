@@ -10,6 +10,8 @@ mod chains;
 mod endings;
 mod hostile;
 mod idle;
+mod member;
+mod piped;
 mod traffic;
 mod world;
 

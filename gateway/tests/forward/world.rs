@@ -51,6 +51,12 @@ impl World {
         self
     }
 
+    /// More keys of what was described last.
+    pub(crate) fn and(mut self, keys: &str) -> Self {
+        let _ = writeln!(self.text, "{keys}");
+        self
+    }
+
     /// A node on some networks, given with their protocols; one on several is a gateway.
     pub(crate) fn node(mut self, name: &str, networks: &[(&str, &str)]) -> Self {
         let _ = writeln!(

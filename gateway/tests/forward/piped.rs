@@ -1,0 +1,145 @@
+//! Frames that wait in pipes, inside the kernel, for a link that takes nothing.
+
+use std::thread;
+
+use madgate_gtm::Header;
+use madgate_gtm::wire::{CHARGE_PER_FRAME, Flags, Kind, OPENING_BYTES};
+use madgate_vchannel::conductor::LinkKind;
+
+use crate::member::{FLOW, LaneOf, Listener, Member, opening, part};
+use crate::traffic::{receive_all, send_all};
+use crate::world::World;
+
+const PAYLOAD_BYTES: usize = 60_000;
+
+/// Small kernel buffers on the right, so that a link there soon takes nothing.
+fn world() -> World {
+    World::new("")
+        .networks(&[("left", "tcp"), ("right", "tcp")])
+        .and("socket_buffer = \"64KiB\"\nunsent = \"64KiB\"")
+        .node("a0", &[("left", "tcp")])
+        .node("gw", &[("left", "tcp"), ("right", "tcp")])
+        .node("b0", &[("right", "tcp")])
+        .node("c0", &[("left", "tcp")])
+        .node("e0", &[("right", "tcp")])
+        .channel("main", &["left", "right"])
+}
+
+/// Opens the flow from c0 to b0; returns both ends, and the credit that c0 has.
+fn open(world: &World) -> (Member, Member, u64) {
+    let listener = Listener::of(world.cluster(), "b0");
+    thread::scope(|scope| {
+        let destination = scope.spawn(|| {
+            let mut destination = listener.accept();
+            admit(&mut destination);
+            destination
+        });
+        let (source, granted) = open_from(world);
+        (source, destination.join().unwrap(), granted)
+    })
+}
+
+/// The source's part of it.
+fn open_from(world: &World) -> (Member, u64) {
+    let mut source = Member::dial(world, "c0", LinkKind::Forward, "left");
+    loop {
+        // Until the link to b0 is there, the gateway refuses.
+        source.send(LaneOf::Urgent, &opening(FLOW, 1, 65_536));
+        let answer = source.hear();
+        if answer.kind == Kind::Credit && answer.offset > 0 {
+            return (source, answer.offset);
+        }
+    }
+}
+
+/// The destination's part of it: grants what the next opening asks for.
+fn admit(destination: &mut Member) {
+    let asked = loop {
+        let header = destination.hear();
+        if header.kind == Kind::Data {
+            break header;
+        }
+    };
+    destination.receive_urgent(OPENING_BYTES);
+    let credit = Header::credit(FLOW, asked.label, 0, 64 << 20, 9);
+    destination.send(LaneOf::Urgent, &credit.to_control_frame());
+}
+
+/// Sends parts of a message, as many as `count` and the credit allow; returns their bytes.
+fn send_parts(source: &mut Member, count: usize, granted: u64) -> Vec<u8> {
+    let mut sent = Vec::new();
+    let (mut position, mut offset) = (0, 0);
+    for number in 0..count {
+        let payload: Vec<u8> = (0..=250_u8)
+            .cycle()
+            .skip(number)
+            .take(PAYLOAD_BYTES)
+            .collect();
+        let end = position + PAYLOAD_BYTES as u64 + CHARGE_PER_FRAME;
+        if end > granted {
+            break;
+        }
+        let frame = part(Flags::default(), position, offset, &payload);
+        source.send(LaneOf::Bulk, &frame);
+        sent.extend_from_slice(&frame);
+        position = end;
+        offset += PAYLOAD_BYTES as u64;
+    }
+    sent
+}
+
+#[test]
+fn a_source_that_leaves_while_frames_wait_in_pipes_leaves_no_half_frame() {
+    let world = world();
+    let gateway = world.gateway("gw");
+    let (mut source, mut destination, granted) = open(&world);
+    let sent = send_parts(&mut source, 40, granted);
+    assert!(
+        sent.len() > 1 << 20,
+        "more than the kernel keeps: {granted}"
+    );
+    drop(source);
+    world.wait_until("its link is gone", || gateway.counters().links < 2);
+    // It comes back, and what it sends then follows on the same link as what was left there.
+    let last = part(Flags::default(), 0, 0, &[251; PAYLOAD_BYTES]);
+    let source = thread::scope(|scope| {
+        let again = scope.spawn(|| {
+            let (mut source, _) = open_from(&world);
+            source.send(LaneOf::Bulk, &last);
+            source
+        });
+        admit(&mut destination);
+        again.join().unwrap()
+    });
+    let mut frames = sent.chunks(last.len());
+    loop {
+        let frame = destination.receive_bulk(last.len());
+        if frame == last {
+            break;
+        }
+        assert!(frame == frames.next().unwrap(), "another than comes next");
+    }
+    let counters = gateway.counters();
+    assert!(counters.spliced_frames > 0, "{counters:#?}");
+    assert_eq!(counters.misbehaved, 0);
+    drop(source);
+}
+
+#[test]
+fn a_link_that_takes_nothing_leaves_pipes_to_others() {
+    let world = world();
+    let gateway = world.gateway("gw");
+    let (mut source, mut destination, granted) = open(&world);
+    // More frames than there are pipes.
+    let sent = send_parts(&mut source, 120, granted);
+    let (a, e) = (world.node_of("a0"), world.node_of("e0"));
+    let lengths = vec![1 << 20; 50];
+    thread::scope(|scope| {
+        scope.spawn(|| send_all(&a, "e0", &lengths));
+        scope.spawn(|| receive_all(&e, &lengths));
+    });
+    assert!(destination.receive_bulk(sent.len())[..sent.len()] == sent);
+    let counters = gateway.counters();
+    assert_eq!(counters.misbehaved, 0, "{counters:#?}");
+    println!("{} bytes stood still: {counters:#?}", sent.len());
+}
