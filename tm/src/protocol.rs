@@ -256,7 +256,8 @@ pub struct ShmTuning {
     /// Bytes that a slot of a bulk lane holds, and so the largest frame. Default: 64 KiB and 128,
     /// a fragment of 64 KiB with its header and descriptors.
     pub bulk_slot_bytes: usize,
-    /// Slots of a bulk lane. Default: 16.
+    /// Slots of a bulk lane. Default: 64, as much as the largest window of a flow by default: what was
+    /// promised a place finds one, though its reader is not running just now.
     pub bulk_slots: usize,
     /// Bytes that a slot of an urgent lane holds. Default: 4.5 KiB, a small frame of 4 KiB
     /// with its header and descriptors.
@@ -269,7 +270,7 @@ impl Default for ShmTuning {
     fn default() -> Self {
         Self {
             bulk_slot_bytes: (64 << 10) + 128,
-            bulk_slots: 16,
+            bulk_slots: 64,
             urgent_slot_bytes: (4 << 10) + 512,
             urgent_slots: 64,
         }
