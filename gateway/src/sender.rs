@@ -93,7 +93,7 @@ impl Sender {
         let sleeps = !expects && self.trying.is_empty();
         progress = self.look_at_descriptors(if sleeps { None } else { Some(Duration::ZERO) });
         if !progress && !sleeps {
-            Waiting::pause(self.passes, expects);
+            self.waiting.pause(self.passes, expects);
         }
         progress
     }

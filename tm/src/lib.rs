@@ -36,6 +36,7 @@
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+mod crowd;
 mod gather;
 pub mod lane;
 mod piece;
@@ -46,6 +47,7 @@ pub mod shm;
 mod slot;
 pub mod tcp;
 
+pub use crowd::Crowd;
 pub use gather::Gather;
 pub use lane::{
     Establishing, Lane, LaneClass, LaneError, LaneReceiver, LaneSender, LentSlot, Listener, Piece,

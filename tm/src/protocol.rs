@@ -256,8 +256,8 @@ pub struct ShmTuning {
     /// Bytes that a slot of a bulk lane holds, and so the largest frame. Default: 64 KiB and 128,
     /// a fragment of 64 KiB with its header and descriptors.
     pub bulk_slot_bytes: usize,
-    /// Slots of a bulk lane. Default: 64, as much as the largest window of a flow by default: what was
-    /// promised a place finds one, though its reader is not running just now.
+    /// Slots of a bulk lane. Default: 64, as much as the largest window of a flow by default:
+    /// what was promised a place finds one, though its reader is not running just now.
     pub bulk_slots: usize,
     /// Bytes that a slot of an urgent lane holds. Default: 4.5 KiB, a small frame of 4 KiB
     /// with its header and descriptors.

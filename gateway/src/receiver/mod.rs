@@ -118,13 +118,15 @@ impl Receiver {
         self.obey();
         let mut progress = self.look_at_hot();
         self.passes = self.passes.wrapping_add(1);
-        if self.hot.is_empty() || self.passes.is_multiple_of(PASSES_PER_LOOK) {
+        let looks = self.waiting.sleeps_at_once() || self.passes.is_multiple_of(PASSES_PER_LOOK);
+        if self.hot.is_empty() || looks {
             let now = self.engine.now();
             let sleep = if progress { None } else { self.cool(now) };
             progress |= self.look_at_descriptors(sleep);
         }
         if !progress && !self.hot.is_empty() {
-            Waiting::pause(self.passes, self.hot_costs_calls());
+            let costs_calls = self.hot_costs_calls();
+            self.waiting.pause(self.passes, costs_calls);
         }
         progress
     }

@@ -8,7 +8,8 @@ use std::time::Duration;
 pub enum WaitPolicy {
     /// Sleeps in the kernel at once: least processor time, longest latency.
     Sleep,
-    /// Looks again, yielding, for `spin`, then sleeps: the default.
+    /// Looks again, yielding, for `spin`, then sleeps: the default. Sleeps at once where a thread
+    /// that computes wants the same processor.
     Adaptive {
         /// How long it looks before it sleeps.
         spin: Duration,

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use crossbeam_channel::Receiver;
 use madgate_gtm::{Header, Kind, Time};
-use madgate_tm::{Interest, LaneClass, Poller, Ready};
+use madgate_tm::{Crowd, Interest, LaneClass, Poller, Ready};
 
 use super::Inner;
 use super::input::{BATCH_BYTES, Input, InputError, Straight};
@@ -61,6 +61,8 @@ pub(crate) struct Driver {
     has_put_off: bool,
     /// Lanes that are being waited for: link, and whether it is the bulk lane.
     writable: Vec<(u32, LaneClass)>,
+    /// Who else wants the processor of those that drive.
+    pub(super) crowd: Crowd,
 }
 
 /// How long a pass may wait for something to happen.
@@ -92,6 +94,7 @@ impl Driver {
             has_chores: true,
             has_put_off: false,
             writable: Vec::new(),
+            crowd: Crowd::default(),
         }
     }
 

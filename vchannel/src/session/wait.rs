@@ -100,7 +100,7 @@ impl Inner {
             driver.has_chores = core.has_chores();
         }
         loop {
-            let patience = quiet.patience(deadline, driver.has_static_inputs());
+            let patience = quiet.patience(deadline, driver);
             let busy = self.drive(driver, patience, straight.as_deref_mut());
             let has_changed = self.has_changed.load(Ordering::Relaxed);
             if has_changed {
@@ -222,14 +222,14 @@ impl Quiet {
         self.passes = 0;
     }
 
-    fn patience(&mut self, deadline: Option<Instant>, has_slots: bool) -> Patience {
+    fn patience(&mut self, deadline: Option<Instant>, driver: &mut Driver) -> Patience {
         let spin = match self.policy {
-            WaitPolicy::Sleep => None,
             WaitPolicy::Spin => Some(Duration::MAX),
-            WaitPolicy::Adaptive { spin } => Some(spin),
+            WaitPolicy::Adaptive { spin } if !driver.crowd.is_here() => Some(spin),
+            WaitPolicy::Sleep | WaitPolicy::Adaptive { .. } => None,
         };
         self.passes += 1;
-        let per_yield = if has_slots {
+        let per_yield = if driver.has_static_inputs() {
             SLOT_PASSES_PER_YIELD
         } else {
             PASSES_PER_YIELD
@@ -246,7 +246,7 @@ impl Quiet {
             let since = *self.since.get_or_insert(now);
             if now - since < spin {
                 if self.passes > per_yield {
-                    std::thread::yield_now();
+                    driver.crowd.yield_now();
                 }
                 return Patience::None;
             }
