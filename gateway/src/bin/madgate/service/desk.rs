@@ -59,11 +59,9 @@ impl Desk {
         front: Front<'scope, 'env>,
     ) {
         while !self.stopping.load(Ordering::Relaxed) {
-            let payload = match front.try_lock() {
-                Ok(mut copies) => self.message(scope, &front, &mut copies),
-                Err(TryLockError::Poisoned(poisoned)) => {
-                    self.message(scope, &front, &mut poisoned.into_inner())
-                }
+            let mut copies = match front.try_lock() {
+                Ok(copies) => copies,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
                 Err(TryLockError::WouldBlock) => {
                     if self.is_spare() {
                         return;
@@ -72,13 +70,18 @@ impl Desk {
                     continue;
                 }
             };
-            let done = payload.and_then(|payload| match payload {
-                Some((meter, unpacking, size)) => {
+            let done = match self.message(scope, &front, &mut copies) {
+                Ok(Some((meter, unpacking, size))) => {
+                    // Before another hand has the desk: payloads of one bench are dealt with in
+                    // the order in which they came. Nobody waits here for long: who has the
+                    // meter deals with the payload before, which is all there.
                     let mut meter = meter.lock().unwrap_or_else(PoisonError::into_inner);
+                    drop(copies);
                     meter.payload(&self.channel, unpacking, size)
                 }
-                None => Ok(()),
-            });
+                Ok(None) => Ok(()),
+                Err(error) => Err(error),
+            };
             if let Err(error) = done {
                 tracing::debug!(%error, "a message is of no use");
             }
