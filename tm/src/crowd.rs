@@ -7,6 +7,9 @@ use std::time::{Duration, Instant};
 /// is through in a few microseconds.
 const LONG_YIELD: Duration = Duration::from_micros(100);
 
+/// So many of them in a row count: one alone may be an interrupt, or the machine below this one.
+const LONG_YIELDS: u32 = 2;
+
 /// How long it is taken for granted that such a thread goes on.
 const REMEMBERED: Duration = Duration::from_millis(100);
 
@@ -30,6 +33,8 @@ const REMEMBERED: Duration = Duration::from_millis(100);
 #[derive(Debug, Default)]
 pub struct Crowd {
     until: Option<Instant>,
+    /// Long yields in a row, as far as they are counted.
+    long_yields: u32,
 }
 
 impl Crowd {
@@ -48,10 +53,16 @@ impl Crowd {
     }
 
     fn note(&mut self, before: Instant, after: Instant) {
-        if after.duration_since(before) > LONG_YIELD {
+        if after.duration_since(before) <= LONG_YIELD {
+            self.long_yields = 0;
+            if self.until.is_some_and(|until| after >= until) {
+                self.until = None;
+            }
+            return;
+        }
+        self.long_yields = LONG_YIELDS.min(self.long_yields + 1);
+        if self.long_yields == LONG_YIELDS {
             self.until = Some(after + REMEMBERED);
-        } else if self.until.is_some_and(|until| after >= until) {
-            self.until = None;
         }
     }
 }
@@ -61,18 +72,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_long_yields_count_and_only_for_a_while() {
+    fn only_long_yields_in_a_row_count_and_only_for_a_while() {
         let start = Instant::now();
+        let (short, long) = (LONG_YIELD, 2 * LONG_YIELD);
         let mut crowd = Crowd::default();
-        crowd.note(start, start + LONG_YIELD);
-        assert!(crowd.until.is_none());
-        let end = start + 2 * LONG_YIELD;
-        crowd.note(start, end);
-        assert_eq!(crowd.until, Some(end + REMEMBERED));
-        // Short ones in between change nothing until the time is over.
-        crowd.note(end, end + LONG_YIELD);
-        assert_eq!(crowd.until, Some(end + REMEMBERED));
-        crowd.note(end + REMEMBERED, end + REMEMBERED + LONG_YIELD);
+        for took in [short, long, short, long] {
+            crowd.note(start, start + took);
+            assert!(crowd.until.is_none());
+        }
+        crowd.note(start, start + long);
+        let until = start + long + REMEMBERED;
+        assert_eq!(crowd.until, Some(until));
+        // After that time one more is enough.
+        crowd.note(until, until + long);
+        let until = until + long + REMEMBERED;
+        assert_eq!(crowd.until, Some(until));
+        // Short ones change nothing until the time is over.
+        crowd.note(start, start + short);
+        assert_eq!(crowd.until, Some(until));
+        crowd.note(until, until + short);
         assert!(crowd.until.is_none());
         assert!(!crowd.is_here());
     }
