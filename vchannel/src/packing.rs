@@ -445,7 +445,6 @@ impl<'a> Packing<'a> {
 
     /// The end of a message with lent blocks: everything that is kept goes to the flow, in
     /// order, and what is too large to be copied is sent before this returns.
-    #[inline(never)]
     fn end_kept(&mut self) -> Result<(), PackError> {
         self.keep_scratch();
         let kept = std::mem::take(&mut self.kept);

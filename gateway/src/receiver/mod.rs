@@ -118,8 +118,8 @@ impl Receiver {
         self.obey();
         let mut progress = self.look_at_hot();
         self.passes = self.passes.wrapping_add(1);
-        let looks = self.waiting.sleeps_at_once() || self.passes.is_multiple_of(PASSES_PER_LOOK);
-        if self.hot.is_empty() || looks {
+        let sleeps = !progress && self.waiting.sleeps_at_once();
+        if sleeps || self.hot.is_empty() || self.passes.is_multiple_of(PASSES_PER_LOOK) {
             let now = self.engine.now();
             let sleep = if progress { None } else { self.cool(now) };
             progress |= self.look_at_descriptors(sleep);

@@ -98,7 +98,7 @@ impl Inner {
         lanes: &mut Lanes,
     ) -> MutexGuard<'c, Core> {
         loop {
-            core.fill(index, lanes, self.now());
+            let took_all = core.fill(index, lanes, self.now());
             drop(core);
             let flushed = flush_lanes(lanes);
             core = self.lock();
@@ -115,7 +115,7 @@ impl Inner {
                 self.wake_sleeping_driver();
                 return core;
             }
-            if !core.has_waiting(index) || core.gathers_on(index) {
+            if !core.has_waiting(index) || (took_all && core.gathers_on(index)) {
                 return core;
             }
         }
@@ -189,15 +189,16 @@ impl Core {
         link.output.clone()
     }
 
-    /// Takes from flows what their turns allow and the lanes have room for.
-    fn fill(&mut self, index: u32, lanes: &mut Lanes, now: Time) {
+    /// Takes from flows what their turns allow and the lanes have room for. Returns whether that
+    /// was all they have.
+    fn fill(&mut self, index: u32, lanes: &mut Lanes, now: Time) -> bool {
         let control = self.take_control(index, now);
         if !control.is_empty() {
             lanes.urgent.push(Buffer::shared(Bytes::from(control)));
         }
         while lanes.urgent.has_room() && lanes.bulk.has_room() {
             let Some(flow) = self.next_waiting(index) else {
-                return;
+                return true;
             };
             let mut turn = 0;
             let emptied = loop {
@@ -219,6 +220,7 @@ impl Core {
             };
             self.end_turn(index, flow, emptied);
         }
+        false
     }
 
     /// Whether flows wait for their turn on a link.
