@@ -168,6 +168,26 @@ impl<T> Outbox<T> {
         }
     }
 
+    /// As [`send_borrowed`](Self::send_borrowed), for one small unit.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush).
+    pub fn send_small(
+        &mut self,
+        lane: &mut dyn LaneSender,
+        unit: &[u8],
+        tag: T,
+    ) -> Result<Borrowed<T>, OutboxError> {
+        if matches!(self.shape, Shape::Dynamic { .. }) || !self.is_empty() {
+            return self.send_borrowed(lane, &[Piece::new(unit)], tag);
+        }
+        if !lane.try_send_copy(unit)? {
+            return Ok(Borrowed::NotNow(tag));
+        }
+        self.note_copied(unit.len());
+        Ok(Borrowed::Left(tag))
+    }
+
     /// Bytes that wait.
     #[must_use]
     pub const fn queued_bytes(&self) -> usize {
@@ -213,6 +233,14 @@ impl<T> Outbox<T> {
     /// Bytes wait no more.
     pub(crate) fn note_lost(&mut self, bytes: usize) {
         self.queued_bytes -= bytes;
+    }
+
+    /// One unit that did not wait has been copied into a slot, and sent.
+    pub(crate) const fn note_copied(&mut self, bytes: usize) {
+        self.counters.sends += 1;
+        self.counters.copies += 1;
+        self.counters.copied_bytes += bytes as u64;
+        self.counters.bytes += bytes as u64;
     }
 
     pub(crate) fn queue_rest(&mut self, rest: Vec<u8>, tag: T) {

@@ -204,10 +204,7 @@ impl<T> Outbox<T> {
             rest = &mut rest[copied..];
         }
         lane.commit(slot, unit_bytes)?;
-        self.counters.sends += 1;
-        self.counters.copies += 1;
-        self.counters.copied_bytes += unit_bytes as u64;
-        self.counters.bytes += unit_bytes as u64;
+        self.note_copied(unit_bytes);
         Ok(Borrowed::Left(tag))
     }
 }

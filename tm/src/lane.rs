@@ -95,6 +95,23 @@ pub trait LaneSender: Send + fmt::Debug {
     /// When the slot is not this lane's, `length` is more than it holds, or the peer is gone.
     fn commit(&mut self, slot: LentSlot, length: usize) -> Result<(), LaneError>;
 
+    /// Static: sends a copy of `unit` in a slot of its own, if one is free: the short way for
+    /// what is small. Returns whether it was.
+    ///
+    /// # Errors
+    /// As [`try_lend`](Self::try_lend) and [`commit`](Self::commit).
+    fn try_send_copy(&mut self, unit: &[u8]) -> Result<bool, LaneError> {
+        let Some(mut slot) = self.try_lend()? else {
+            return Ok(false);
+        };
+        let Some(memory) = slot.bytes_mut().get_mut(..unit.len()) else {
+            return Err(LaneError::Misuse("sent more than a slot holds"));
+        };
+        memory.copy_from_slice(unit);
+        self.commit(slot, unit.len())?;
+        Ok(true)
+    }
+
     /// Prepares to sleep until the lane takes more. Returns `false` when it can already
     /// (try again instead of sleeping). Costs nothing on protocols whose descriptor tells.
     /// Waits for what the peer does: a lent slot that another thread of this process drops
@@ -156,6 +173,22 @@ pub trait LaneReceiver: Send + fmt::Debug {
     /// [`LaneError::Closed`] when the peer is gone and all that it committed has been
     /// received; [`LaneError::Peer`] when it broke the protocol of the ring.
     fn try_receive_slot(&mut self) -> Result<Option<ReceivedSlot>, LaneError>;
+
+    /// Static: appends the bytes of the next committed slot to `into`, which grows if it has to,
+    /// and gives the slot back: the short way for what is small. Returns how many bytes there
+    /// were, or `None` when there is no slot now.
+    ///
+    /// # Errors
+    /// As [`try_receive_slot`](Self::try_receive_slot).
+    fn try_receive_copy(&mut self, into: &mut BytesMut) -> Result<Option<usize>, LaneError> {
+        let Some(slot) = self.try_receive_slot()? else {
+            return Ok(None);
+        };
+        let start = into.len();
+        into.resize(start + slot.len(), 0);
+        slot.copy_out(0, &mut into[start..]);
+        Ok(Some(slot.len()))
+    }
 
     /// Prepares to sleep until something arrives. Returns `false` when something is there
     /// already (receive instead of sleeping).

@@ -158,9 +158,10 @@ pub(crate) fn send(channel: &Channel, flow: u32, message: u32, lent: &[Lent<'_>]
             }
             Some(transmit) => {
                 // A link that is lost takes nothing: the flow sends again when it is back.
-                held_back =
-                    output.and_then(|output| send_one(inner, link, &output, transmit, lent));
-                inner.flush_if_missed(link);
+                if let Some(output) = output {
+                    held_back = send_one(inner, link, &output, transmit, lent);
+                    inner.flush_if_missed(link, &output);
+                }
                 if held_back.is_some() {
                     inner.wait(None, None, |core| {
                         let slot = &core.out_flows[flow as usize];

@@ -13,7 +13,7 @@ use crate::cluster::NodeId;
 use crate::delivery::Delivery;
 use crate::error::PackError;
 use crate::lending::{self, Kept, Lent};
-use crate::session::{Gathers, Memory};
+use crate::session::{Alone, Core, Gathers, Memory};
 
 /// Borrowed blocks up to this size are copied, so that `end_packing` need not wait for
 /// their delivery, while the flow's retention budget lasts.
@@ -397,41 +397,32 @@ impl<'a> Packing<'a> {
             self.wait_for_retention()?;
             core = inner.lock();
         }
-        let flow = &mut core.out_flows[self.flow as usize];
         let is_alone = !self.has_begun && self.held.is_none();
-        let mut has_ended = false;
-        if let Some((block, descriptor, bytes)) = self.held.take() {
-            has_ended = self.scratch.is_empty();
-            let memory = Memory::Owned(bytes);
-            flow.flow
-                .push_block(self.message, block, descriptor, memory, has_ended);
-        }
-        let frame_bytes = HEADER_BYTES + self.scratch.len();
-        if !has_ended {
-            let flags = Flags::END.with(Flags::DESCRIBED.when(!self.scratch.is_empty()));
-            let first = if self.scratch.is_empty() {
-                self.next_block
-            } else {
-                self.first
-            };
-            flow.flow
-                .push_frame(flags, self.message, first, &self.scratch);
-        }
-        if wait_for_delivery {
-            flow.flow.request_acknowledgement();
-        }
-        self.scratch.clear();
-        flow.scratch = std::mem::take(&mut self.scratch);
-        flow.packer = None;
         self.state = State::Ended;
-        let link = flow.link;
-        core.wake_flow(self.flow);
+        let slot = &mut core.out_flows[self.flow as usize];
+        slot.packer = None;
+        let link = slot.link;
         inner.wake_waiters(&core);
+        let frame_bytes = HEADER_BYTES + self.scratch.len();
         let gathers = if is_alone {
-            core.gathers(link, frame_bytes, inner.activity(), || inner.now())
+            core.gathers(link, frame_bytes, || inner.now())
         } else {
             Gathers::No
         };
+        if is_alone && gathers == Gathers::No && !wait_for_delivery {
+            let message = Alone {
+                flow: self.flow,
+                message: self.message,
+                first: self.first,
+                records: &mut self.scratch,
+            };
+            match inner.try_send_alone(core, message) {
+                Ok(()) => return Ok(()),
+                Err(back) => core = back,
+            }
+        }
+        self.push_end(&mut core, wait_for_delivery);
+        core.wake_flow(self.flow);
         match gathers {
             Gathers::Start => {
                 drop(core);
@@ -441,6 +432,33 @@ impl<'a> Packing<'a> {
             Gathers::No => inner.flush_from(core, link),
         }
         Ok(())
+    }
+
+    /// The last blocks go to the flow, and the end of the message with them.
+    fn push_end(&mut self, core: &mut Core, wait_for_delivery: bool) {
+        let slot = &mut core.out_flows[self.flow as usize];
+        let mut has_ended = false;
+        if let Some((block, descriptor, bytes)) = self.held.take() {
+            has_ended = self.scratch.is_empty();
+            let memory = Memory::Owned(bytes);
+            slot.flow
+                .push_block(self.message, block, descriptor, memory, has_ended);
+        }
+        if !has_ended {
+            let flags = Flags::END.with(Flags::DESCRIBED.when(!self.scratch.is_empty()));
+            let first = if self.scratch.is_empty() {
+                self.next_block
+            } else {
+                self.first
+            };
+            slot.flow
+                .push_frame(flags, self.message, first, &self.scratch);
+        }
+        if wait_for_delivery {
+            slot.flow.request_acknowledgement();
+        }
+        self.scratch.clear();
+        slot.scratch = std::mem::take(&mut self.scratch);
     }
 
     /// The end of a message with lent blocks: everything that is kept goes to the flow, in

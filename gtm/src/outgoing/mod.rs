@@ -9,7 +9,8 @@
 //!   [`push_block`](Outgoing::push_block) for large ones (a range of memory that only the
 //!   caller can reach), and [`abort_message`](Outgoing::abort_message);
 //! - **output**: [`poll_transmit`](Outgoing::poll_transmit) until it returns `None`, then
-//!   [`poll_control`](Outgoing::poll_control);
+//!   [`poll_control`](Outgoing::poll_control); or both ways in one, for a small message with
+//!   nothing before it: [`try_transmit_alone`](Outgoing::try_transmit_alone);
 //! - **input from the network**: [`handle_credit`](Outgoing::handle_credit),
 //!   [`handle_refusal`](Outgoing::handle_refusal), [`handle_link_up`](Outgoing::handle_link_up),
 //!   [`handle_link_lost`](Outgoing::handle_link_lost);
@@ -24,6 +25,7 @@
 //! as long as it runs: places and labels only ever grow, which is how the other end tells
 //! what is new from what was late.
 
+mod alone;
 mod clock;
 mod cut;
 mod network;
@@ -41,6 +43,7 @@ use bytes::{Bytes, BytesMut};
 use crate::time::Time;
 use crate::wire::{DESCRIPTOR_BYTES, Flags, FlowKey, Header, Kind, MAX_PAYLOAD_BYTES, Refusal};
 
+pub use alone::ALONE_BYTES;
 pub use cut::FragmentHead;
 use queue::{Pending, Sent};
 

@@ -56,6 +56,8 @@ pub(super) struct Sent<D> {
 #[derive(Debug)]
 pub(super) enum SentFrames<D> {
     Frames(Bytes),
+    /// Frames that left one by one; more may follow.
+    Run(BytesMut),
     Fragment(BlockRange<D>),
     /// A fragment of this message, which was given up: the memory is the caller's again.
     Forgotten(u32),
@@ -66,6 +68,7 @@ impl<D> Sent<D> {
     fn retained_bytes(&self) -> u64 {
         match &self.what {
             SentFrames::Frames(bytes) => bytes.len() as u64,
+            SentFrames::Run(bytes) => bytes.len() as u64,
             SentFrames::Fragment(part) => part.range.end - part.range.start,
             SentFrames::Forgotten(_) => 0,
         }
@@ -74,17 +77,23 @@ impl<D> Sent<D> {
     /// Takes the first frame off it if that ends at `delivered` or before. Returns the bytes
     /// of the frame, and the number after its message if that ends there.
     fn split_delivered(&mut self, delivered: u64) -> Option<(usize, Option<u32>)> {
-        let SentFrames::Frames(bytes) = &mut self.what else {
-            return None;
+        let frames: &[u8] = match &self.what {
+            SentFrames::Frames(bytes) => bytes,
+            SentFrames::Run(bytes) => bytes,
+            SentFrames::Fragment(_) | SentFrames::Forgotten(_) => return None,
         };
-        let frame_bytes = encoded::frame_bytes(bytes);
-        let charge = encoded::payload_bytes(bytes) as u64 + CHARGE_PER_FRAME;
+        let frame_bytes = encoded::frame_bytes(frames);
+        let charge = encoded::payload_bytes(frames) as u64 + CHARGE_PER_FRAME;
         if self.positions.start + charge > delivered {
             return None;
         }
-        let ends = encoded::has_any(bytes, Flags::END.with(Flags::ABORT));
-        let ended = ends.then(|| encoded::message(bytes).wrapping_add(1));
-        bytes.advance(frame_bytes);
+        let ends = encoded::has_any(frames, Flags::END.with(Flags::ABORT));
+        let ended = ends.then(|| encoded::message(frames).wrapping_add(1));
+        match &mut self.what {
+            SentFrames::Frames(bytes) => bytes.advance(frame_bytes),
+            SentFrames::Run(bytes) => bytes.advance(frame_bytes),
+            SentFrames::Fragment(_) | SentFrames::Forgotten(_) => {}
+        }
         self.positions.start += charge;
         Some((frame_bytes, ended))
     }
@@ -173,16 +182,19 @@ impl<D: Clone> Outgoing<D> {
         self.set_tail_aside();
         while let Some(last) = self.sent.pop_back() {
             match last.what {
-                SentFrames::Frames(bytes) => {
-                    let mut again = BytesMut::from(bytes);
-                    unseal_all(&mut again);
-                    self.pending.push_front(Pending::Frames(again));
-                }
+                SentFrames::Frames(bytes) => self.send_again(bytes.into()),
+                SentFrames::Run(run) => self.send_again(run),
                 SentFrames::Fragment(part) => self.pending.push_front(Pending::Block(part)),
                 SentFrames::Forgotten(message) => self.drop_until_abort(message),
             }
         }
         self.position = delivered;
+    }
+
+    /// Frames that were sent become pending again, before all others.
+    fn send_again(&mut self, mut frames: BytesMut) {
+        unseal_all(&mut frames);
+        self.pending.push_front(Pending::Frames(frames));
     }
 
     /// Forgets the blocks of `message`, the newest, and what was pushed behind the first of

@@ -28,7 +28,7 @@ use std::time::Duration;
 pub use crowd::many_links;
 pub use ends::{child, closing, peer_killed};
 pub use meeting::{absent_peer, handshake_bytes};
-pub use slots::{foreign_slots, held_slots, lent_slots};
+pub use slots::{copied_slots, foreign_slots, held_slots, lent_slots};
 pub use stream::{gather_lists, pipes, scattered_reception};
 pub use traffic::{back_pressure, order, sizes, sleeping};
 
@@ -55,7 +55,8 @@ macro_rules! conformance_suite {
     ($rig:path) => {
         $crate::conformance_suite!(@cases $rig:
             absent_peer, handshake_bytes, order, sizes, sleeping, back_pressure, many_links,
-            gather_lists, scattered_reception, pipes, lent_slots, held_slots, foreign_slots, closing
+            gather_lists, scattered_reception, pipes, lent_slots, held_slots, copied_slots,
+            foreign_slots, closing
         );
 
         #[test]

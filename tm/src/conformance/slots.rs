@@ -178,6 +178,76 @@ pub fn held_slots(rig: &Rig) {
     }
 }
 
+/// What is small is copied into slots and out of them, between others that are lent and held:
+/// order and bytes are kept, and every slot comes back.
+pub fn copied_slots(rig: &Rig) {
+    let Some(Pair {
+        mut dialer,
+        mut acceptor,
+    }) = static_pair(rig, LaneClass::Urgent)
+    else {
+        return;
+    };
+    let Shape::Static { slot_bytes, slots } = dialer.sender.shape() else {
+        return;
+    };
+    let (sender, receiver) = (dialer.sender.as_mut(), acceptor.receiver.as_mut());
+    let mut into = BytesMut::new();
+    assert_eq!(receiver.try_receive_copy(&mut into).expect("nothing"), None);
+    assert!(matches!(
+        sender.try_send_copy(&vec![0; slot_bytes + 1]),
+        Err(LaneError::Misuse(_))
+    ));
+    for round in 0..3_u8 {
+        // Two of each kind of sending, each received in both ways.
+        for (index, length) in [0, 1, 100, slot_bytes].into_iter().enumerate() {
+            let unit = vec![round; length];
+            if index % 2 == 0 {
+                assert!(sender.try_send_copy(&unit).expect("sending"));
+            } else {
+                let mut slot = sender.try_lend().expect("lending").expect("a slot");
+                slot.bytes_mut()[..length].copy_from_slice(&unit);
+                sender.commit(slot, length).expect("committing");
+            }
+        }
+        into.clear();
+        into.extend_from_slice(b"before");
+        assert_eq!(receive_copy(receiver, &mut into), 0);
+        assert_eq!(receive_copy(receiver, &mut into), 1);
+        let held = receive_slots(receiver, 1);
+        assert_eq!((held[0].len(), first_byte(&held[0])), (100, round));
+        assert_eq!(receive_copy(receiver, &mut into), slot_bytes);
+        assert_eq!(&into[..6], b"before");
+        assert!(into[6..].iter().all(|&byte| byte == round));
+        assert_eq!(into.len(), 6 + 1 + slot_bytes);
+
+        // All but the one that is held; one that finds none free sends nothing.
+        for number in 0..slots - 1 {
+            let number = u8::try_from(number % 251).expect("a byte");
+            while !sender.try_send_copy(&[number]).expect("sending") {
+                sleep_until_room(sender).expect("waiting");
+            }
+        }
+        assert!(!sender.try_send_copy(b"one more").expect("sending"));
+        drop(held);
+        into.clear();
+        for _ in 0..slots - 1 {
+            assert_eq!(receive_copy(receiver, &mut into), 1);
+        }
+        let in_order = |(at, byte): (usize, &u8)| usize::from(*byte) == at % 251;
+        assert!(into.iter().enumerate().all(in_order));
+    }
+}
+
+fn receive_copy(receiver: &mut dyn LaneReceiver, into: &mut BytesMut) -> usize {
+    loop {
+        match receiver.try_receive_copy(into).expect("receiving") {
+            Some(bytes) => return bytes,
+            None => sleep_until_arrival(receiver).expect("waiting"),
+        }
+    }
+}
+
 /// A slot of another lane, or more than a slot holds, cannot be committed, and the lane
 /// goes on.
 pub fn foreign_slots(rig: &Rig) {

@@ -53,8 +53,11 @@ impl ShmReceiver {
         }
     }
 
-    /// The next published slot, checked.
-    fn take(&mut self) -> Result<Option<ReceivedSlot>, LaneError> {
+    /// What `take` makes of the next published slot, or says is wrong with it.
+    fn take<R>(
+        &mut self,
+        take: impl FnOnce(&Arc<PeerSlots>, Entry) -> Result<R, &'static str>,
+    ) -> Result<Option<R>, LaneError> {
         if self.state == State::Violated {
             return Err(LaneError::Closed);
         }
@@ -63,13 +66,23 @@ impl ShmReceiver {
         };
         self.looks = 0;
         self.armed.disarm();
-        self.slots.receive(entry).map(Some).map_err(|what| {
+        take(&self.slots, entry).map(Some).map_err(|what| {
             self.state = State::Violated;
             let Entry { slot, length } = entry;
             violation(format!(
                 "it publishes {length} bytes in slot {slot}: {what}"
             ))
         })
+    }
+
+    /// Nothing is published now. Returns whether the peer is there, as far as is known: it is
+    /// looked for now and then.
+    fn is_peer_there(&mut self) -> bool {
+        self.looks += 1;
+        if self.looks >= LOOKS_BETWEEN_CHECKS {
+            self.check_peer();
+        }
+        self.state == State::Open
     }
 
     fn check_peer(&mut self) {
@@ -98,18 +111,26 @@ impl LaneReceiver for ShmReceiver {
     }
 
     fn try_receive_slot(&mut self) -> Result<Option<ReceivedSlot>, LaneError> {
-        if let Some(slot) = self.take()? {
+        if let Some(slot) = self.take(PeerSlots::receive)? {
             return Ok(Some(slot));
         }
-        self.looks += 1;
-        if self.looks >= LOOKS_BETWEEN_CHECKS {
-            self.check_peer();
-        }
-        if self.state == State::Open {
+        if self.is_peer_there() {
             return Ok(None);
         }
         // It may have published before it went, after the look above.
-        self.take()?.map(Some).ok_or(LaneError::Closed)
+        let last = self.take(PeerSlots::receive)?;
+        last.map(Some).ok_or(LaneError::Closed)
+    }
+
+    fn try_receive_copy(&mut self, into: &mut BytesMut) -> Result<Option<usize>, LaneError> {
+        if let Some(bytes) = self.take(|slots, entry| slots.copy(entry, into))? {
+            return Ok(Some(bytes));
+        }
+        if self.is_peer_there() {
+            return Ok(None);
+        }
+        let last = self.take(|slots, entry| slots.copy(entry, into))?;
+        last.map(Some).ok_or(LaneError::Closed)
     }
 
     fn arm(&mut self) -> Result<bool, LaneError> {

@@ -56,6 +56,23 @@ impl ShmSender {
         Ok(())
     }
 
+    /// Hands a filled slot to the peer, and wakes it if it sleeps.
+    fn pass_on(&mut self, entry: Entry) {
+        self.publish.publish(entry);
+        if self.receiver.must_wake() {
+            self.bell.ring();
+        }
+    }
+
+    /// All slots are with the peer: looks now and then whether it is there.
+    fn note_none_free(&mut self) -> Result<(), LaneError> {
+        self.looks += 1;
+        if self.looks >= LOOKS_BETWEEN_CHECKS {
+            self.check_peer()?;
+        }
+        Ok(())
+    }
+
     fn check_peer(&mut self) -> Result<(), LaneError> {
         self.looks = 0;
         if !self.bell.silence() {
@@ -94,11 +111,7 @@ impl LaneSender for ShmSender {
             self.armed.disarm();
             return Ok(Some(slot));
         }
-        self.looks += 1;
-        if self.looks >= LOOKS_BETWEEN_CHECKS {
-            self.check_peer()?;
-        }
-        Ok(None)
+        self.note_none_free().map(|()| None)
     }
 
     fn commit(&mut self, slot: LentSlot, length: usize) -> Result<(), LaneError> {
@@ -113,11 +126,28 @@ impl LaneSender for ShmSender {
             .slots
             .redeem(slot)
             .map_err(|_| LaneError::Misuse("committed a slot of another lane"))?;
-        self.publish.publish(Entry { slot, length });
-        if self.receiver.must_wake() {
-            self.bell.ring();
-        }
+        self.pass_on(Entry { slot, length });
         Ok(())
+    }
+
+    fn try_send_copy(&mut self, unit: &[u8]) -> Result<bool, LaneError> {
+        if self.closed {
+            return Err(LaneError::Closed);
+        }
+        let fits = u32::try_from(unit.len())
+            .ok()
+            .filter(|&length| length <= self.slots.memory().geometry().slot_bytes());
+        let length = fits.ok_or(LaneError::Misuse("sent more than a slot holds"))?;
+        if !self.slots.has_free() {
+            self.take_back()?;
+        }
+        let Some(slot) = self.slots.fill(unit) else {
+            return self.note_none_free().map(|()| false);
+        };
+        self.looks = 0;
+        self.armed.disarm();
+        self.pass_on(Entry { slot, length });
+        Ok(true)
     }
 
     fn arm(&mut self) -> Result<bool, LaneError> {

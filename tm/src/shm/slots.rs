@@ -3,8 +3,11 @@
 
 #![allow(unsafe_code)]
 
+use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::BytesMut;
 
 use super::armed::ArmedWatch;
 use super::bell::Bell;
@@ -67,6 +70,21 @@ impl OwnSlots {
         // redeemed (`take_back`), and it is not lent again before one of these. No other
         // process can map it for writing (sealed).
         Some(unsafe { LentSlot::new(owner, slot, self.shared.memory.slot(slot)) })
+    }
+
+    /// Fills a slot that nobody has with a copy of `unit`, for the peer.
+    pub(super) fn fill(&mut self, unit: &[u8]) -> Option<u32> {
+        let slot = *self.free.last()?;
+        let memory = self.shared.memory.slot(slot);
+        assert!(unit.len() <= memory.len());
+        self.free.pop();
+        self.holders[slot as usize] = Holder::Peer;
+        // SAFETY: the memory stays mapped for writing while `shared` lives, and holds `unit`
+        // (asserted). The slot was free, so nothing else in this process refers to it (see
+        // `lend`), and no other process can write it; `unit` lies elsewhere, as a slice of
+        // this process never refers to a slot that is free.
+        unsafe { ptr::copy_nonoverlapping(unit.as_ptr(), memory.as_ptr().cast(), unit.len()) };
+        Some(slot)
     }
 
     /// Passes a slot that was lent here on to the peer; one that was not comes back.
@@ -165,21 +183,9 @@ impl PeerSlots {
     /// receiving half alone.
     pub(super) fn receive(self: &Arc<Self>, entry: Entry) -> Result<ReceivedSlot, &'static str> {
         let Entry { slot, length } = entry;
-        let held = self
-            .held
-            .get(slot as usize)
-            .ok_or("there is no such slot")?;
-        if length > self.memory.geometry().slot_bytes() {
-            return Err("the slot is smaller");
-        }
         // Only the receiving half sets the flag, and who drops the slot clears it, so a load
-        // and a store do. An honest peer publishes a slot again only after it has read its
-        // return, which was released after the flag was cleared: relaxed is enough to see
-        // it cleared.
-        if held.load(Ordering::Relaxed) {
-            return Err("the slot has not been returned");
-        }
-        held.store(true, Ordering::Relaxed);
+        // and a store do.
+        self.check(entry)?.store(true, Ordering::Relaxed);
         let owner: Arc<dyn SlotOwner> = self.clone();
         // SAFETY: slot and length are within the memory (checked above, and by `slot`),
         // which stays mapped while `self` lives; it is mapped for reading, so nothing here
@@ -188,12 +194,55 @@ impl PeerSlots {
     }
 }
 
-impl SlotOwner for PeerSlots {
-    fn give_back(&self, slot: u32) {
-        self.held[slot as usize].store(false, Ordering::Relaxed);
+impl PeerSlots {
+    /// Appends the bytes of the slot that the peer published with `entry` to `into` and gives
+    /// the slot back; how many they are, or what is wrong. For the receiving half alone.
+    pub(super) fn copy(&self, entry: Entry, into: &mut BytesMut) -> Result<usize, &'static str> {
+        let Entry { slot, length } = entry;
+        self.check(entry)?;
+        let memory = self.memory.slot(slot, length);
+        let start = into.len();
+        into.resize(start + memory.len(), 0);
+        let target = &mut into[start..];
+        // SAFETY: the memory is mapped for reading while `self` lives (`slot`, which checks
+        // its bounds too), and `target` is as long. It is memory of this process's own, so they
+        // do not overlap. That the peer may write meanwhile spoils only the copy.
+        unsafe {
+            ptr::copy_nonoverlapping(memory.as_ptr().cast(), target.as_mut_ptr(), target.len());
+        }
+        self.pass_back(slot);
+        Ok(memory.len())
+    }
+
+    /// Whether the peer may publish that; the mark of who has the slot.
+    fn check(&self, entry: Entry) -> Result<&AtomicBool, &'static str> {
+        let Entry { slot, length } = entry;
+        let held = self
+            .held
+            .get(slot as usize)
+            .ok_or("there is no such slot")?;
+        if length > self.memory.geometry().slot_bytes() {
+            return Err("the slot is smaller");
+        }
+        // An honest peer publishes a slot again only after it has read its return, which was
+        // released after the flag was cleared: relaxed is enough to see it cleared.
+        if held.load(Ordering::Relaxed) {
+            return Err("the slot has not been returned");
+        }
+        Ok(held)
+    }
+
+    fn pass_back(&self, slot: u32) {
         self.returns.publish(Entry { slot, length: 0 });
         if self.sender.must_wake() {
             self.bell.ring();
         }
+    }
+}
+
+impl SlotOwner for PeerSlots {
+    fn give_back(&self, slot: u32) {
+        self.held[slot as usize].store(false, Ordering::Relaxed);
+        self.pass_back(slot);
     }
 }

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use super::Inner;
 use super::driver::Patience;
+use super::wait::Goal;
 
 /// How often the thread looks whether callers still drive.
 const TICK: Duration = Duration::from_millis(1);
@@ -39,20 +40,22 @@ pub(super) fn start(inner: Arc<Inner>) -> io::Result<JoinHandle<()>> {
 
 fn run(inner: &Inner) {
     let mut quiet_ticks = 0;
-    let mut last_activity = 0;
+    let mut last_waits = 0;
     let mut last_claimed = 0;
     while !inner.is_over.load(Ordering::SeqCst) {
         if inner.gathering.load(Ordering::SeqCst) {
             gather(inner);
             continue;
         }
-        let activity = inner.activity.load(Ordering::Relaxed);
-        let claimed = inner.lock().messages_claimed;
-        let nobody_drives = activity == last_activity;
+        let (callers, waits, claimed) = {
+            let core = inner.lock();
+            (core.callers, core.waits, core.messages_claimed)
+        };
+        let nobody_drives = waits == last_waits;
         let is_quiet = nobody_drives && claimed == last_claimed;
-        last_activity = activity;
+        last_waits = waits;
         last_claimed = claimed;
-        if inner.inside.load(Ordering::SeqCst) == 0 {
+        if callers == 0 {
             quiet_ticks = 0;
             if is_quiet {
                 drive(inner);
@@ -70,16 +73,24 @@ fn run(inner: &Inner) {
             continue;
         }
         quiet_ticks = 0;
-        inner.background_parked.store(true, Ordering::SeqCst);
-        let still_inside = inner.inside.load(Ordering::SeqCst) > 0;
-        if still_inside
-            && !inner.is_over.load(Ordering::SeqCst)
-            && !inner.gathering.load(Ordering::SeqCst)
-        {
-            thread::park();
-        }
-        inner.background_parked.store(false, Ordering::SeqCst);
+        park(inner);
     }
+}
+
+/// Sleeps until the last caller may have left, or there is something else to do.
+fn park(inner: &Inner) {
+    {
+        let mut core = inner.lock();
+        if core.callers == 0 {
+            return;
+        }
+        core.background_parked = true;
+    }
+    // Both are set before the thread is unparked.
+    if !inner.is_over.load(Ordering::SeqCst) && !inner.gathering.load(Ordering::SeqCst) {
+        thread::park();
+    }
+    inner.lock().background_parked = false;
 }
 
 /// Drives until a caller comes.
@@ -89,15 +100,21 @@ fn drive(inner: &Inner) {
         return;
     };
     inner.background_drives.store(true, Ordering::SeqCst);
+    driver.begin_drive(false, inner.now());
+    let claimed = inner.lock().messages_claimed;
     let goes_on = || {
-        inner.inside.load(Ordering::SeqCst) == 0
+        let core = inner.lock();
+        core.callers == 0
+            && core.messages_claimed == claimed
             && !inner.is_over.load(Ordering::SeqCst)
             && !inner.gathering.load(Ordering::SeqCst)
     };
-    driver.begin_drive(false, inner.now());
-    let claimed = inner.lock().messages_claimed;
-    while goes_on() && inner.lock().messages_claimed == claimed {
-        inner.drive(&mut driver, Patience::Sleep(None), None);
+    while goes_on() {
+        inner.drive(
+            &mut driver,
+            Patience::Sleep(None),
+            &mut Goal::new(None, &mut |_| false),
+        );
     }
     drop(driver);
     inner.background_drives.store(false, Ordering::SeqCst);
@@ -108,7 +125,11 @@ fn drive(inner: &Inner) {
 fn drive_once(inner: &Inner) {
     if let Some(mut driver) = inner.try_drive() {
         driver.begin_drive(false, inner.now());
-        inner.drive(&mut driver, Patience::None, None);
+        inner.drive(
+            &mut driver,
+            Patience::None,
+            &mut Goal::new(None, &mut |_| false),
+        );
         drop(driver);
         inner.pass_the_wheel();
     }
@@ -143,13 +164,6 @@ fn gather(inner: &Inner) {
 }
 
 impl Inner {
-    /// A caller leaves: the thread may have to take over.
-    pub(super) fn wake_background(&self) {
-        if self.background_parked.load(Ordering::SeqCst) {
-            self.unpark_background();
-        }
-    }
-
     /// Small messages come fast: the thread is to flush what gathers.
     pub(crate) fn start_gathering(&self) {
         if !self.gathering.swap(true, Ordering::SeqCst) {
@@ -169,7 +183,8 @@ impl Inner {
         self.changed.notify_all();
     }
 
-    fn unpark_background(&self) {
+    /// The progress thread has something to do.
+    pub(super) fn unpark_background(&self) {
         let thread = self
             .background_thread
             .lock()

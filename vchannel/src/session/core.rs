@@ -85,8 +85,12 @@ pub(crate) struct Core {
     pub(super) sweep_at: Option<Time>,
     /// Whether there was no deadline before: a driver that sleeps does not know of one.
     pub(super) has_first_deadline: bool,
-    /// Threads that wait without driving.
-    pub(crate) waiters: usize,
+    /// Callers inside a wait.
+    pub(super) callers: usize,
+    /// Waits that began so far.
+    pub(super) waits: u64,
+    /// Whether the progress thread sleeps until it is unparked.
+    pub(super) background_parked: bool,
     pub(crate) is_closed: bool,
     pub(super) next_seed: u64,
 }
@@ -131,7 +135,9 @@ impl Core {
             timed: VecDeque::new(),
             sweep_at: None,
             has_first_deadline: false,
-            waiters: 0,
+            callers: 0,
+            waits: 0,
+            background_parked: false,
             is_closed: false,
             next_seed: incarnation,
             settings,
@@ -368,7 +374,6 @@ impl Core {
         &mut self,
         link: u32,
         bytes: usize,
-        activity: u64,
         now: impl FnOnce() -> Time,
     ) -> Gathers {
         let Some(link) = &mut self.links[link as usize] else {
@@ -382,9 +387,14 @@ impl Core {
             link.streamed_at = Some(now());
             return Gathers::No;
         }
-        let waited = link.last_activity != activity;
-        link.last_activity = activity;
-        if waited || now().since(link.last_flush) >= BURST {
+        let waited = link.waits_before != self.waits;
+        link.waits_before = self.waits;
+        if waited {
+            return Gathers::No;
+        }
+        let now = now();
+        if now.since(link.last_flush) >= BURST {
+            link.last_flush = now;
             return Gathers::No;
         }
         link.is_gathering = true;
@@ -494,6 +504,13 @@ impl Core {
         self.blocked.retain(|blocked| *blocked != index);
         self.sweep_at = Some(now);
         Some(id)
+    }
+
+    /// A caller's wait is over. Returns whether the progress thread is to be unparked: it may
+    /// have to take over.
+    pub(super) const fn leave(&mut self) -> bool {
+        self.callers -= 1;
+        self.background_parked
     }
 
     /// Whether there is something to do that the driver does.

@@ -5,8 +5,8 @@
 //! ([`background`](super::background)). Who sleeps when, and who wakes them, is said in
 //! [`wait`](super::wait).
 
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -15,8 +15,9 @@ use madgate_gtm::{Header, Kind, Time};
 use madgate_tm::{Crowd, Interest, LaneClass, Poller, Ready};
 
 use super::Inner;
-use super::input::{BATCH_BYTES, Input, InputError, Straight};
+use super::input::{BATCH_BYTES, Input, InputError};
 use super::links::{Link, LinkOutput};
+use super::wait::Goal;
 use crate::conductor::{EstablishedLink, LinkEvent, Party};
 
 /// Passes over slots in shared memory between two looks at descriptors, while spinning.
@@ -197,13 +198,13 @@ impl Inner {
         &self,
         driver: &mut Driver,
         patience: Patience,
-        mut straight: Option<&mut Straight<'_>>,
+        goal: &mut Goal<'_, '_>,
     ) -> bool {
         driver.passes = driver.passes.wrapping_add(1);
         driver.has_looked = patience != Patience::None
             || driver
                 .passes
-                .is_multiple_of(driver.passes_per_look(straight.is_some()));
+                .is_multiple_of(driver.passes_per_look(goal.straight.is_some()));
         let mut busy = driver.has_looked && self.handle_link_events(driver);
         if driver.has_looked || driver.has_chores {
             driver.has_chores = false;
@@ -211,12 +212,12 @@ impl Inner {
         }
         if driver.has_static_inputs() {
             driver.watch_hot();
-            busy |= self.poll_slots(driver, straight.as_deref_mut());
-        } else if straight.is_some() {
+            busy |= self.poll_slots(driver, goal);
+        } else if goal.straight.is_some() {
             driver.watch_hot();
         } else if let Some(hot) = driver.hot
             && patience == Patience::None
-            && self.receive(driver, hot, None)
+            && self.receive(driver, hot, goal)
         {
             busy = true;
             driver.note_streak();
@@ -234,7 +235,7 @@ impl Inner {
                 self.sleep_time(most, driver.is_caller)
             }
         };
-        busy |= self.poll_descriptors(driver, timeout, straight);
+        busy |= self.poll_descriptors(driver, timeout, goal);
         busy |= self.handle_due(driver.now);
         self.flush_dirty();
         busy
@@ -270,11 +271,11 @@ impl Inner {
     // ---- receiving ------------------------------------------------------------------------
 
     /// Looks at every lane of shared memory.
-    fn poll_slots(&self, driver: &mut Driver, mut straight: Option<&mut Straight<'_>>) -> bool {
+    fn poll_slots(&self, driver: &mut Driver, goal: &mut Goal<'_, '_>) -> bool {
         let mut busy = false;
         let mut at = 0;
         while let Some(&index) = driver.static_inputs.get(at) {
-            busy |= self.receive(driver, index, straight.as_deref_mut());
+            busy |= self.receive(driver, index, goal);
             at += 1;
         }
         busy
@@ -295,7 +296,7 @@ impl Inner {
         &self,
         driver: &mut Driver,
         timeout: Option<Duration>,
-        mut straight: Option<&mut Straight<'_>>,
+        goal: &mut Goal<'_, '_>,
     ) -> bool {
         if timeout != Some(Duration::ZERO) {
             driver.watch_hot();
@@ -330,7 +331,7 @@ impl Inner {
                     {
                         input.receiver.acknowledge_wake();
                     }
-                    let received = self.receive(driver, index, straight.as_deref_mut());
+                    let received = self.receive(driver, index, goal);
                     if received && ready.token & BULK_BIT == 0 {
                         small_bytes = true;
                         driver.heat(index);
@@ -346,25 +347,19 @@ impl Inner {
     }
 
     /// Receives from one lane; closes its link when the lane fails.
-    fn receive(
-        &self,
-        driver: &mut Driver,
-        index: usize,
-        straight: Option<&mut Straight<'_>>,
-    ) -> bool {
+    fn receive(&self, driver: &mut Driver, index: usize, goal: &mut Goal<'_, '_>) -> bool {
         let Some(Some(input)) = driver.inputs.get_mut(index) else {
             return false;
         };
-        if input.is_straight() && straight.is_none() {
+        if input.is_straight() && goal.straight.is_none() {
             // Its block's thread has not come back to receive the rest.
             return false;
         }
         let link = input.link;
         let scratch = &mut driver.scratch;
-        let mut straight = straight;
-        let received = input.receive(self, straight.as_deref_mut(), scratch, driver.now);
+        let received = input.receive(self, goal, scratch, driver.now);
         if input.class == LaneClass::Bulk && !input.is_static() {
-            input.gather(straight.as_deref(), driver.now);
+            input.gather(goal.straight.as_deref(), driver.now);
             let gathers = input.gathers_until().is_some();
             driver.gathering = gathers.then_some(index).or(driver.gathering);
         }
@@ -389,25 +384,31 @@ impl Inner {
             std::mem::take(&mut core.blocked)
         };
         for link in blocked {
+            let Some(output) = self.output(link) else {
+                continue;
+            };
             let mut waits = false;
             for class in [LaneClass::Urgent, LaneClass::Bulk] {
-                waits |= self.watch(driver, link, class);
+                waits |= self.watch(driver, link, &output, class);
             }
             if !waits {
                 // Room came before anybody waited for it.
                 self.handle_room(link);
             }
             // Somebody may have found the sending side taken meanwhile.
-            self.flush_if_missed(link);
+            self.flush_if_missed(link, &output);
         }
     }
 
     /// Waits for a lane, if it is blocked. Returns whether it does, or the link is to be
     /// closed: in either case it has no room.
-    fn watch(&self, driver: &mut Driver, link: u32, class: LaneClass) -> bool {
-        let Some(output) = self.output(link) else {
-            return false;
-        };
+    fn watch(
+        &self,
+        driver: &mut Driver,
+        link: u32,
+        output: &Arc<LinkOutput>,
+        class: LaneClass,
+    ) -> bool {
         let mut lanes = output.lock();
         let lane = lanes.lane(class);
         if !lane.is_blocked {
@@ -425,7 +426,7 @@ impl Inner {
                     // Nobody would ever learn that it takes more.
                     tracing::warn!(%error, "a lane cannot be waited for");
                     drop(lanes);
-                    self.lock().note_broken(link, &output);
+                    self.lock().note_broken(link, output);
                     return true;
                 }
                 driver.writable.push((link, class));
@@ -622,10 +623,7 @@ impl Inner {
             if let Some(link) = &mut core.links[index as usize] {
                 link.id = id;
                 link.peer_incarnation = peer_incarnation;
-                link.output = Some(std::sync::Arc::new(LinkOutput::new(
-                    urgent.sender,
-                    bulk.sender,
-                )));
+                link.output = Some(Arc::new(LinkOutput::new(urgent.sender, bulk.sender)));
             }
             index
         };

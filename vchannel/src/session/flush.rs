@@ -73,7 +73,7 @@ impl Inner {
             };
             core = self.flush_locked(core, index, &output, &mut lanes);
             drop(lanes);
-            if !core.must_flush_again(index) {
+            if !output.was_missed() {
                 return;
             }
         }
@@ -81,10 +81,9 @@ impl Inner {
 
     /// Flushes a link if somebody found its sending side taken, which the caller has let go
     /// of.
-    pub(crate) fn flush_if_missed(&self, index: u32) {
-        let core = self.lock();
-        if core.must_flush_again(index) {
-            self.flush_from(core, index);
+    pub(crate) fn flush_if_missed(&self, index: u32, output: &LinkOutput) {
+        if output.was_missed() {
+            self.flush(index);
         }
     }
 
@@ -177,11 +176,9 @@ impl Core {
         self.links.get(index as usize)?.as_ref()?.output.clone()
     }
 
-    /// The sending side of a link, to be flushed. Whoever holds it looks after letting go of it
-    /// whether somebody else has come here meanwhile.
+    /// The sending side of a link, to be flushed.
     fn begin_flush(&mut self, index: u32) -> Option<Arc<LinkOutput>> {
         let link = self.links.get_mut(index as usize)?.as_mut()?;
-        link.flush_again = true;
         if link.is_dirty && self.dirty.last() == Some(&index) {
             self.dirty.pop();
             link.is_dirty = false;
@@ -237,20 +234,12 @@ impl Core {
         link.is_some_and(|link| link.is_gathering && link.gathered < GATHER_BYTES)
     }
 
-    /// Whether somebody found the sending side taken since it was filled last.
-    fn must_flush_again(&self, index: u32) -> bool {
-        self.links[index as usize]
-            .as_ref()
-            .is_some_and(|link| link.flush_again && link.output.is_some())
-    }
-
     /// Control frames to send on a link, credit included.
     fn take_control(&mut self, index: u32, now: Time) -> Vec<u8> {
         let Some(link) = &mut self.links[index as usize] else {
             return Vec::new();
         };
         link.last_flush = now;
-        link.flush_again = false;
         link.gathered = 0;
         let mut control = std::mem::take(&mut link.control);
         while let Some(flow) = link.credits.pop_front() {

@@ -13,6 +13,7 @@ use madgate_tm::{Gather, LaneClass, LaneError, LaneReceiver, ReceivedSlot, Shape
 use super::Inner;
 use super::arrival::{Destination, FrameFault, Wanted};
 use super::core::Core;
+use super::wait::Goal;
 
 /// Bytes of a bulk frame that are read before its payload: header and descriptor.
 const HEAD_BYTES: usize = HEADER_BYTES + DESCRIPTOR_BYTES;
@@ -141,14 +142,15 @@ impl Input {
     pub(crate) fn receive(
         &mut self,
         inner: &Inner,
-        straight: Option<&mut Straight<'_>>,
+        goal: &mut Goal<'_, '_>,
         scratch: &mut BytesMut,
         now: Time,
     ) -> Result<usize, InputError> {
         match (self.is_static, self.class) {
-            (true, _) => self.receive_slots(inner, straight, scratch, now),
-            (false, LaneClass::Urgent) => self.receive_batch(inner, scratch, now),
-            (false, LaneClass::Bulk) => self.receive_bulk(inner, straight, now),
+            (true, LaneClass::Urgent) => self.receive_small_slots(inner, goal, scratch, now),
+            (true, LaneClass::Bulk) => self.receive_large_slots(inner, goal, now),
+            (false, LaneClass::Urgent) => self.receive_batch(inner, goal, scratch, now),
+            (false, LaneClass::Bulk) => self.receive_bulk(inner, goal, now),
         }
     }
 
@@ -156,6 +158,7 @@ impl Input {
     fn receive_batch(
         &mut self,
         inner: &Inner,
+        goal: &mut Goal<'_, '_>,
         scratch: &mut BytesMut,
         now: Time,
     ) -> Result<usize, InputError> {
@@ -169,7 +172,7 @@ impl Input {
             return Ok(0);
         }
         let link = self.link;
-        let used = inner.with_core(|core| handle_frames(core, link, scratch, now))?;
+        let used = inner.with_core_for(goal, |core| handle_frames(core, link, scratch, now))?;
         self.batch.extend_from_slice(&scratch[used..]);
         Ok(received)
     }
@@ -178,21 +181,21 @@ impl Input {
     fn receive_bulk(
         &mut self,
         inner: &Inner,
-        mut straight: Option<&mut Straight<'_>>,
+        goal: &mut Goal<'_, '_>,
         now: Time,
     ) -> Result<usize, InputError> {
         let mut total = 0;
         for _ in 0..FRAMES_PER_TURN {
             if self.arriving.is_none() && self.batch.len() >= HEAD_BYTES {
-                self.begin_payload(inner, straight.as_deref_mut())?;
+                self.begin_payload(inner, goal.straight.as_deref_mut())?;
             }
-            let received = self.receive_some(straight.as_deref_mut())?;
+            let received = self.receive_some(goal.straight.as_deref_mut())?;
             if received == 0 {
                 break;
             }
             total += received;
-            self.finish_payload(inner, straight.as_deref_mut(), now)?;
-            if is_filled(straight.as_deref()) {
+            self.finish_payload(inner, goal, now)?;
+            if goal.is_filled() {
                 // Its caller may be about to say where the next payload belongs.
                 break;
             }
@@ -252,7 +255,7 @@ impl Input {
     fn finish_payload(
         &mut self,
         inner: &Inner,
-        straight: Option<&mut Straight<'_>>,
+        goal: &mut Goal<'_, '_>,
         now: Time,
     ) -> Result<(), InputError> {
         let complete = self
@@ -265,15 +268,47 @@ impl Input {
         let Some(arriving) = self.arriving.take() else {
             return Ok(());
         };
-        finish(inner, self.link, arriving, straight, now)
+        finish(inner, self.link, arriving, goal, now)
     }
 
-    /// A static lane: each slot holds one large frame, or small ones.
-    fn receive_slots(
+    /// Urgent lane of slots: each holds some small frames.
+    fn receive_small_slots(
         &mut self,
         inner: &Inner,
-        mut straight: Option<&mut Straight<'_>>,
+        goal: &mut Goal<'_, '_>,
         scratch: &mut BytesMut,
+        now: Time,
+    ) -> Result<usize, InputError> {
+        let mut ends = [0; FRAMES_PER_TURN];
+        let mut count = 0;
+        scratch.clear();
+        while count < FRAMES_PER_TURN && self.receiver.try_receive_copy(scratch)?.is_some() {
+            ends[count] = scratch.len();
+            count += 1;
+        }
+        if count == 0 {
+            return Ok(0);
+        }
+        let link = self.link;
+        inner.with_core_for(goal, |core| {
+            let mut start = 0;
+            for &end in &ends[..count] {
+                let slot = &scratch[start..end];
+                if handle_frames(core, link, slot, now)? != slot.len() {
+                    return Err(split_frame());
+                }
+                start = end;
+            }
+            Ok(())
+        })?;
+        Ok(scratch.len())
+    }
+
+    /// Bulk lane of slots: each holds some large frames.
+    fn receive_large_slots(
+        &mut self,
+        inner: &Inner,
+        goal: &mut Goal<'_, '_>,
         now: Time,
     ) -> Result<usize, InputError> {
         let mut total = 0;
@@ -282,22 +317,10 @@ impl Input {
                 break;
             };
             total += slot.len();
-            if self.class == LaneClass::Urgent || slot.len() < HEAD_BYTES {
-                scratch.clear();
-                scratch.resize(slot.len(), 0);
-                slot.copy_out(0, scratch);
-                drop(slot);
-                let link = self.link;
-                let used = inner.with_core(|core| handle_frames(core, link, scratch, now))?;
-                if used != scratch.len() {
-                    return Err(split_frame().into());
-                }
-            } else {
-                self.receive_large_slot(inner, &slot, straight.as_deref_mut(), now)?;
-                drop(slot);
-                if is_filled(straight.as_deref()) {
-                    break;
-                }
+            self.receive_large_slot(inner, &slot, goal, now)?;
+            drop(slot);
+            if goal.is_filled() {
+                break;
             }
         }
         Ok(total)
@@ -308,7 +331,7 @@ impl Input {
         &mut self,
         inner: &Inner,
         slot: &ReceivedSlot,
-        mut straight: Option<&mut Straight<'_>>,
+        goal: &mut Goal<'_, '_>,
         now: Time,
     ) -> Result<(), InputError> {
         let mut start = 0;
@@ -326,12 +349,12 @@ impl Input {
             if !is_large || header.frame_bytes() > slot.len() - start {
                 return Err(split_frame().into());
             }
-            let mut arriving = begin(inner, self.link, header, rest, straight.as_deref());
-            arriving.place(rest, straight.as_deref_mut());
-            let target = arriving.rest(straight.as_deref_mut());
+            let mut arriving = begin(inner, self.link, header, rest, goal.straight.as_deref());
+            arriving.place(rest, goal.straight.as_deref_mut());
+            let target = arriving.rest(goal.straight.as_deref_mut());
             slot.copy_out(start + HEAD_BYTES, target);
             arriving.filled = header.length as usize;
-            finish(inner, self.link, arriving, straight.as_deref_mut(), now)?;
+            finish(inner, self.link, arriving, goal, now)?;
             start += header.frame_bytes();
         }
         Ok(())
@@ -426,7 +449,7 @@ fn finish(
     inner: &Inner,
     link: u32,
     arriving: Arriving,
-    straight: Option<&mut Straight<'_>>,
+    goal: &mut Goal<'_, '_>,
     now: Time,
 ) -> Result<(), InputError> {
     let descriptor_bytes = arriving.descriptor_bytes();
@@ -439,7 +462,7 @@ fn finish(
     } = arriving;
     let Some((after, offset, ends_message)) = went_straight else {
         let payload = inner.pool.share(buffer, header.length as usize);
-        return Ok(inner.with_core(|core| {
+        return Ok(inner.with_core_for(goal, |core| {
             let touched = core.handle_data(link, &header, &payload, Some(&payload), now)?;
             if let Some(flow) = touched {
                 core.after_accept(flow, now);
@@ -447,7 +470,7 @@ fn finish(
             Ok::<_, FrameFault>(())
         })?);
     };
-    let Some(straight) = straight else {
+    let Some(straight) = goal.straight.as_deref_mut() else {
         unreachable!("a payload that goes straight is only received with its block");
     };
     let length = header.length as usize - descriptor_bytes;
@@ -457,9 +480,10 @@ fn finish(
         running.update(&straight.into[offset..offset + length]);
     }
     let intact = running.finish() == header.checksum;
-    let accepted = inner
-        .with_core(|core| core.accept_straight(link, &header, after, ends_message, intact, now));
-    if accepted? {
+    let accepted = inner.with_core_for(goal, |core| {
+        core.accept_straight(link, &header, after, ends_message, intact, now)
+    });
+    if accepted? && let Some(straight) = goal.straight.as_deref_mut() {
         straight.wanted.filled += length as u64;
     }
     Ok(())
@@ -508,10 +532,6 @@ fn handle_each_frame(
         used += header.frame_bytes();
     }
     Ok(used)
-}
-
-fn is_filled(straight: Option<&Straight<'_>>) -> bool {
-    straight.is_some_and(Straight::is_filled)
 }
 
 fn split_frame() -> FrameFault {

@@ -1,6 +1,7 @@
 //! The links of an endpoint, as the session keeps them.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use madgate_bmm::{Buffer, Flushed, Outbox, OutboxError, Policy};
@@ -38,8 +39,6 @@ pub(crate) struct Link {
     pub(crate) control: Vec<u8>,
     /// Whether it stands in the list of links to flush.
     pub(crate) is_dirty: bool,
-    /// Whether somebody found the sending side taken, so that its holder must look again.
-    pub(crate) flush_again: bool,
     /// Dialled: why the last attempt failed.
     pub(crate) last_error: Option<String>,
     /// When its peer was last heard of.
@@ -52,7 +51,7 @@ pub(crate) struct Link {
     /// When a packing thread last sent by itself what had gathered.
     pub(crate) streamed_at: Option<Time>,
     /// Gathering: how many waits had begun when the last small message was packed.
-    pub(crate) last_activity: u64,
+    pub(crate) waits_before: u64,
     /// Whether a lane took less than it was offered, and has not said that it takes more.
     pub(crate) is_stalled: bool,
 }
@@ -71,14 +70,13 @@ impl Link {
             credits: VecDeque::new(),
             control: Vec::new(),
             is_dirty: false,
-            flush_again: false,
             last_error: None,
             last_heard: now,
             last_flush: Time(0),
             is_gathering: false,
             gathered: 0,
             streamed_at: None,
-            last_activity: u64::MAX,
+            waits_before: u64::MAX,
             is_stalled: false,
         }
     }
@@ -106,6 +104,9 @@ impl Link {
 #[derive(Debug)]
 pub(crate) struct LinkOutput {
     lanes: Mutex<Lanes>,
+    /// Whether somebody found the lanes taken: who held them looks again whether there is
+    /// something to send. Written by threads that hold the core's lock, and by that one.
+    missed: AtomicBool,
 }
 
 /// Both lanes' senders and what waits for them.
@@ -136,6 +137,7 @@ impl LinkOutput {
                 urgent: LaneOutput::new(urgent),
                 bulk: LaneOutput::new(bulk),
             }),
+            missed: AtomicBool::new(false),
         }
     }
 
@@ -143,7 +145,27 @@ impl LinkOutput {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The lanes, to send what waits, unless another thread has them. It is told, and looks
+    /// again when it lets go of them ([`was_missed`](Self::was_missed)).
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, Lanes>> {
+        self.try_lock_quietly().or_else(|| {
+            self.missed.store(true, Ordering::Relaxed);
+            // SYNC POINT B: pairs with the fence in `was_missed`. Either that sees the mark, or
+            // the lanes are seen to be free here.
+            fence(Ordering::SeqCst);
+            self.try_lock_quietly()
+        })
+    }
+
+    /// Whether somebody found the lanes taken that the caller has just let go of, and has left
+    /// sending to it.
+    pub(crate) fn was_missed(&self) -> bool {
+        // SYNC POINT B: pairs with the fence in `try_lock`.
+        fence(Ordering::SeqCst);
+        self.missed.load(Ordering::Relaxed) && self.missed.swap(false, Ordering::Relaxed)
+    }
+
+    fn try_lock_quietly(&self) -> Option<MutexGuard<'_, Lanes>> {
         match self.lanes.try_lock() {
             Ok(lanes) => Some(lanes),
             Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),

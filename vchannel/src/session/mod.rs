@@ -7,12 +7,14 @@
 //!
 //! - [`core`] and [`arrival`]: everything that is known, behind one lock, without system
 //!   calls;
-//! - [`flush`]: from flows to lanes; [`driver`] and [`input`]: from lanes to flows;
+//! - [`flush`]: from flows to lanes, and [`alone`] for small messages that nothing waits before;
+//!   [`driver`] and [`input`]: from lanes to flows;
 //! - [`inbox`], with [`crumbs`] and [`early`]: what has arrived of a flow, and how small
 //!   messages stay cheap;
 //! - [`wait`]: how a caller waits (it drives), and who wakes whom; [`background`]: the thread that drives while
 //!   no caller does.
 
+mod alone;
 mod arrival;
 mod background;
 mod core;
@@ -29,7 +31,7 @@ mod pool;
 mod tests;
 mod wait;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -38,6 +40,7 @@ use crossbeam_channel::Receiver;
 use madgate_gtm::Time;
 use madgate_tm::{Poller, Waker};
 
+pub(crate) use self::alone::Alone;
 pub(crate) use self::arrival::Wanted;
 pub(crate) use self::core::{Core, Gathers};
 use self::driver::Driver;
@@ -48,6 +51,7 @@ pub use self::inbox::Packed;
 pub(crate) use self::inbox::{Broken, Taken};
 pub(crate) use self::input::Straight;
 pub(crate) use self::links::{LaneOutput, LinkOutput};
+use self::wait::Goal;
 use crate::channel::Channel;
 use crate::cluster::{Cluster, NodeId, WaitPolicy};
 use crate::conductor::{Conductor, LinkEvent, Party};
@@ -78,7 +82,7 @@ pub(crate) struct Inner {
     core: Mutex<Core>,
     /// How callers wait.
     wait_policy: WaitPolicy,
-    /// Callers that wait while somebody else drives.
+    /// Where they sleep.
     changed: Condvar,
     driver: Mutex<Driver>,
     /// Held while the conductor is told which links are wanted, and which no longer.
@@ -86,23 +90,19 @@ pub(crate) struct Inner {
     waker: Waker,
     pool: pool::BufferPool,
     started: Instant,
-    /// Callers inside a wait.
-    inside: AtomicUsize,
-    /// Waits that began so far.
-    activity: AtomicU64,
+    /// Callers that wait while somebody else drives. Changed under the core's lock.
+    waiters: AtomicUsize,
     /// Whether a driver may be asleep, and has to be woken to notice anything new.
     driver_sleeps: AtomicBool,
     /// Whether that driver is a caller, who waits for something. Set under the core's lock.
     caller_sleeps: AtomicBool,
-    /// Whether something has changed that a caller who drives may wait for. Written under the
-    /// core's lock.
+    /// Whether another thread has changed something that a caller who drives may wait for.
+    /// Written under the core's lock.
     has_changed: AtomicBool,
     /// Whether the progress thread drives, and is to make way for callers.
     background_drives: AtomicBool,
     /// Links whose small frames the progress thread flushes.
     gathering: AtomicBool,
-    /// Whether the progress thread sleeps until it is unparked.
-    background_parked: AtomicBool,
     background_thread: Mutex<Option<std::thread::Thread>>,
     is_over: AtomicBool,
 }
@@ -168,14 +168,12 @@ impl Session {
             waker,
             pool: pool::BufferPool::new(),
             started: Instant::now(),
-            inside: AtomicUsize::new(0),
-            activity: AtomicU64::new(0),
+            waiters: AtomicUsize::new(0),
             driver_sleeps: AtomicBool::new(false),
             caller_sleeps: AtomicBool::new(false),
             has_changed: AtomicBool::new(false),
             background_drives: AtomicBool::new(false),
             gathering: AtomicBool::new(false),
-            background_parked: AtomicBool::new(false),
             background_thread: Mutex::new(None),
             is_over: AtomicBool::new(false),
         });
@@ -301,9 +299,14 @@ impl Inner {
         result
     }
 
-    /// How many waits have begun.
-    pub(crate) fn activity(&self) -> u64 {
-        self.activity.load(std::sync::atomic::Ordering::Relaxed)
+    /// As [`with_core`](Self::with_core), for the driver, who looks for what it waits for
+    /// before anything else changes.
+    fn with_core_for<R>(&self, goal: &mut Goal<'_, '_>, action: impl FnOnce(&mut Core) -> R) -> R {
+        let mut core = self.lock();
+        let result = action(&mut core);
+        self.wake_others();
+        goal.look(&mut core);
+        result
     }
 
     /// The time, as flows are given it.

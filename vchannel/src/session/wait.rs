@@ -10,16 +10,17 @@
 //! | the driver, if it is the progress thread | a caller that comes, and wants to drive itself | `background_drives` |
 //! | a caller that does not drive, on `changed` | [`wake_waiters`](Inner::wake_waiters) | anything changes that it may wait for |
 //! | | [`pass_the_wheel`](Inner::pass_the_wheel) | the driver leaves: one of them takes over |
-//! | the progress thread, parked | [`wake_background`](Inner::wake_background) | the last caller may have left |
+//! | the progress thread, parked | [`wait`](Inner::wait) | the last caller may have left |
 //! | | [`start_gathering`](Inner::start_gathering) | small messages are left for it to send |
 //!
 //! Against lost wake-ups each sleeper says first that it will sleep, and then looks once more
 //! whether it should. What it looks at is behind the core's lock, and so is every change: a
 //! change that came before that look is seen by it, and one that comes after finds the sleeper's
-//! flag set. `has_changed` stands for a change that came while a driving caller was in a pass, so
-//! that it looks again without a lock in every pass.
+//! flag set. `has_changed` stands for a change by another thread that came while a driving caller
+//! was in a pass, so that it need not look again in every pass; what it takes in itself, it looks
+//! at in the same lock ([`Goal`]).
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 use std::sync::{MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -41,6 +42,42 @@ const PASSES_PER_YIELD: u32 = 1;
 /// The same while shared memory is polled, where a pass costs next to nothing.
 const SLOT_PASSES_PER_YIELD: u32 = 64;
 
+/// What a driving thread waits for. Whoever changes something while driving looks for it in the
+/// same lock.
+pub(crate) struct Goal<'g, 'b> {
+    /// The block that the thread is unpacking.
+    pub(super) straight: Option<&'g mut Straight<'b>>,
+    look: &'g mut dyn FnMut(&mut Core) -> bool,
+    is_reached: bool,
+}
+
+impl<'g, 'b> Goal<'g, 'b> {
+    pub(super) fn new(
+        straight: Option<&'g mut Straight<'b>>,
+        look: &'g mut dyn FnMut(&mut Core) -> bool,
+    ) -> Self {
+        Self {
+            straight,
+            look,
+            is_reached: false,
+        }
+    }
+
+    /// Looks whether what is waited for is there, until it is.
+    pub(super) fn look(&mut self, core: &mut Core) {
+        if !self.is_reached {
+            self.is_reached = (self.look)(core);
+        }
+    }
+
+    /// Whether the block that is being unpacked is full.
+    pub(super) fn is_filled(&self) -> bool {
+        self.straight
+            .as_ref()
+            .is_some_and(|straight| straight.is_filled())
+    }
+}
+
 impl Inner {
     /// Waits until `ready` finds what it looks for, driving the links meanwhile; `None`
     /// after `deadline`. A payload for the block that `straight` names goes straight there;
@@ -51,100 +88,107 @@ impl Inner {
         mut straight: Option<&mut Straight<'_>>,
         mut ready: impl FnMut(&mut Core) -> Option<R>,
     ) -> Option<R> {
-        if let Some(found) = ready(&mut self.lock()) {
-            return Some(found);
+        {
+            let mut core = self.lock();
+            let found = ready(&mut core);
+            if found.is_some() {
+                return found;
+            }
+            core.callers += 1;
+            core.waits = core.waits.wrapping_add(1);
         }
-        self.inside.fetch_add(1, Ordering::SeqCst);
-        self.activity.fetch_add(1, Ordering::Relaxed);
-        let found = loop {
+        let mut found = None;
+        let mut wakes_background = false;
+        let mut look = |core: &mut Core| {
+            found = ready(core);
+            if found.is_some() {
+                wakes_background = core.leave();
+            }
+            found.is_some()
+        };
+        loop {
             if let Some(mut driver) = self.try_drive() {
-                let found =
-                    self.drive_until(&mut driver, deadline, straight.as_deref_mut(), &mut ready);
+                let mut goal = Goal::new(straight.as_deref_mut(), &mut look);
+                self.drive_until(&mut driver, deadline, &mut goal);
                 if straight.is_some() {
                     driver.abandon_straight();
                 }
                 drop(driver);
                 self.pass_the_wheel();
-                break found;
+                break;
             }
-            if let Some(found) = self.wait_for_driver(deadline, &mut ready) {
+            if self.wait_for_driver(deadline, &mut look) {
                 // A driver that left may have woken this thread to take over.
                 if self.try_drive().is_some() {
                     self.pass_the_wheel();
                 }
-                break found;
+                break;
             }
-        };
-        self.inside.fetch_sub(1, Ordering::SeqCst);
-        self.wake_background();
+        }
+        if found.is_none() {
+            wakes_background = self.lock().leave();
+        }
+        if wakes_background {
+            self.unpark_background();
+        }
         found
     }
 
-    /// Drives until `ready` finds what it looks for, or the deadline passes.
-    fn drive_until<R>(
-        &self,
-        driver: &mut Driver,
-        deadline: Option<Instant>,
-        mut straight: Option<&mut Straight<'_>>,
-        ready: &mut impl FnMut(&mut Core) -> Option<R>,
-    ) -> Option<R> {
+    /// Drives until `goal` is reached, its block is full, or the deadline passes.
+    fn drive_until(&self, driver: &mut Driver, deadline: Option<Instant>, goal: &mut Goal<'_, '_>) {
         let mut quiet = Quiet::new(self.wait_policy);
         driver.begin_drive(true, self.now());
-        // What this caller changed itself before it came is no reason not to sleep.
         if self.has_changed.load(Ordering::Relaxed) {
-            let mut core = self.lock();
-            self.has_changed.store(false, Ordering::Relaxed);
-            if let Some(found) = ready(&mut core) {
-                return Some(found);
-            }
-            driver.has_chores = core.has_chores();
+            self.look_again(driver, goal);
         }
-        loop {
+        while !goal.is_reached {
             let patience = quiet.patience(deadline, driver);
-            let busy = self.drive(driver, patience, straight.as_deref_mut());
+            let busy = self.drive(driver, patience, goal);
+            if goal.is_reached {
+                return;
+            }
             let has_changed = self.has_changed.load(Ordering::Relaxed);
-            if has_changed {
-                // Whoever changes something now holds the lock that is taken below.
-                self.has_changed.store(false, Ordering::Relaxed);
+            if has_changed || patience != Patience::None || driver.has_looked() {
+                self.look_again(driver, goal);
             }
-            if busy || has_changed || patience != Patience::None || driver.has_looked() {
-                let mut core = self.lock();
-                if let Some(found) = ready(&mut core) {
-                    return Some(found);
-                }
-                driver.has_chores = core.has_chores();
-            }
-            if straight
-                .as_ref()
-                .is_some_and(|straight| straight.is_filled())
-            {
-                return None;
+            if goal.is_filled() {
+                return;
             }
             if busy {
                 quiet.reset();
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                return None;
+                return;
             }
         }
     }
 
-    /// Sleeps while somebody else drives. `None`: look again who drives.
-    #[allow(clippy::option_option, reason = "found, timed out, or neither")]
-    fn wait_for_driver<R>(
+    /// Looks whether others have changed what is waited for.
+    fn look_again(&self, driver: &mut Driver, goal: &mut Goal<'_, '_>) {
+        let mut core = self.lock();
+        self.has_changed.store(false, Ordering::Relaxed);
+        goal.look(&mut core);
+        driver.has_chores = core.has_chores();
+    }
+
+    /// Sleeps while somebody else drives. Returns whether the wait is over; else it is time to
+    /// look again who drives.
+    fn wait_for_driver(
         &self,
         deadline: Option<Instant>,
-        ready: &mut impl FnMut(&mut Core) -> Option<R>,
-    ) -> Option<Option<R>> {
+        look: &mut dyn FnMut(&mut Core) -> bool,
+    ) -> bool {
         let mut core = self.lock();
-        if let Some(found) = ready(&mut core) {
-            return Some(Some(found));
+        if look(&mut core) {
+            return true;
         }
-        core.waiters += 1;
-        // Between the first look and counting ourselves the driver may have left.
+        self.waiters.fetch_add(1, Ordering::Relaxed);
+        // SYNC POINT C: pairs with the fence in `pass_the_wheel`. Between the first look and
+        // counting ourselves the driver may have left.
+        fence(Ordering::SeqCst);
         if self.try_drive().is_some() {
-            core.waiters -= 1;
-            return None;
+            self.waiters.fetch_sub(1, Ordering::Relaxed);
+            return false;
         }
         if self.background_drives.load(Ordering::SeqCst) {
             self.waker.wake();
@@ -158,12 +202,8 @@ impl Inner {
             .changed
             .wait_timeout(core, sleep)
             .unwrap_or_else(PoisonError::into_inner);
-        core.waiters -= 1;
-        if let Some(found) = ready(&mut core) {
-            return Some(Some(found));
-        }
-        let is_late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
-        is_late.then_some(None)
+        self.waiters.fetch_sub(1, Ordering::Relaxed);
+        look(&mut core) || deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
     pub(super) fn try_drive(&self) -> Option<MutexGuard<'_, Driver>> {
@@ -176,20 +216,32 @@ impl Inner {
 
     /// The driver leaves: somebody who waits takes over.
     pub(super) fn pass_the_wheel(&self) {
-        let core = self.lock();
-        if core.waiters > 0 {
+        // SYNC POINT C: pairs with the fence in `wait_for_driver`. Either that one is counted
+        // here, or it finds that nobody drives.
+        fence(Ordering::SeqCst);
+        if self.waiters.load(Ordering::Relaxed) > 0 {
+            // It holds the lock from counting itself until it sleeps.
+            let _core = self.lock();
             self.changed.notify_one();
         }
     }
 
     /// Something changed that callers may wait for, whether they drive or not.
     pub(crate) fn wake_waiters(&self, core: &Core) {
-        self.has_changed.store(true, Ordering::Relaxed);
-        if core.waiters > 0 {
-            self.changed.notify_all();
+        if core.callers > 0 {
+            self.has_changed.store(true, Ordering::Relaxed);
+            self.wake_others();
+            if self.caller_sleeps.load(Ordering::Relaxed) {
+                self.waker.wake();
+            }
         }
-        if self.caller_sleeps.load(Ordering::Relaxed) {
-            self.waker.wake();
+    }
+
+    /// As [`wake_waiters`](Self::wake_waiters), for the driver, with everything locked: it looks
+    /// for what it waits for itself.
+    pub(super) fn wake_others(&self) {
+        if self.waiters.load(Ordering::Relaxed) > 0 {
+            self.changed.notify_all();
         }
     }
 

@@ -1,0 +1,109 @@
+//! The way of a small message that nothing waits before: from its packer straight to the lane.
+//!
+//! Everything else takes turns ([`flush`](super::flush)).
+
+use std::sync::{Arc, MutexGuard};
+
+use bytes::Bytes;
+use madgate_bmm::{Borrowed, Buffer, OutboxError};
+use madgate_gtm::outgoing::ALONE_BYTES;
+
+use super::Inner;
+use super::core::Core;
+use super::links::{LaneOutput, LinkOutput};
+
+/// The small blocks of a message that has no others, and ends with them.
+#[derive(Debug)]
+pub(crate) struct Alone<'m> {
+    pub(crate) flow: u32,
+    pub(crate) message: u32,
+    /// Number of the first block.
+    pub(crate) first: u32,
+    /// The blocks, encoded; their memory goes back to the flow when they are sent.
+    pub(crate) records: &'m mut Vec<u8>,
+}
+
+impl Inner {
+    /// Sends a message now, if nothing waits for the link and the lane is free. Gives `core`
+    /// back, with nothing changed, when the message has to take its turn.
+    pub(crate) fn try_send_alone<'c>(
+        &'c self,
+        mut core: MutexGuard<'c, Core>,
+        message: Alone<'_>,
+    ) -> Result<(), MutexGuard<'c, Core>> {
+        let link = core.out_flows[message.flow as usize].link;
+        let Some(output) = core.clear_output(link) else {
+            return Err(core);
+        };
+        let Some(mut lanes) = output.try_lock() else {
+            return Err(core);
+        };
+        let lane = &mut lanes.urgent;
+        if lane.is_blocked || !lane.outbox.is_empty() {
+            drop(lanes);
+            return Err(core);
+        }
+        let mut frame = [0; ALONE_BYTES];
+        let slot = &mut core.out_flows[message.flow as usize];
+        let Some(length) = slot.flow.try_transmit_alone(
+            message.message,
+            message.first,
+            message.records,
+            &mut frame,
+            || self.now(),
+        ) else {
+            drop(lanes);
+            return Err(core);
+        };
+        message.records.clear();
+        slot.scratch = std::mem::take(message.records);
+        drop(core);
+        let sent = send(lane, &frame[..length]);
+        match sent {
+            Ok(true) => {}
+            Ok(false) => {
+                lane.is_blocked = true;
+                self.lock().note_blocked(link, &output);
+                self.wake_sleeping_driver();
+            }
+            Err(error) => {
+                tracing::debug!(%error, "a link takes nothing more");
+                lanes.urgent.is_blocked = true;
+                lanes.bulk.is_blocked = true;
+                self.lock().note_broken(link, &output);
+                self.wake_sleeping_driver();
+            }
+        }
+        drop(lanes);
+        self.flush_if_missed(link, &output);
+        Ok(())
+    }
+}
+
+impl Core {
+    /// The sending side of a link that is up and that nothing waits for.
+    fn clear_output(&self, index: u32) -> Option<Arc<LinkOutput>> {
+        let link = self.links.get(index as usize)?.as_ref()?;
+        let is_clear = !link.is_dirty
+            && !link.is_gathering
+            && link.waiting.is_empty()
+            && link.control.is_empty()
+            && link.credits.is_empty()
+            // Who sets the first deadline tells the driver.
+            && self.sweep_at.is_some();
+        link.output.as_ref().filter(|_| is_clear).cloned()
+    }
+}
+
+/// Puts a frame on a lane that nothing waits for. Returns whether the lane took all of it;
+/// else what it did not take is queued.
+fn send(lane: &mut LaneOutput, frame: &[u8]) -> Result<bool, OutboxError> {
+    match lane.outbox.send_small(&mut *lane.sender, frame, ())? {
+        Borrowed::Left(()) => Ok(true),
+        Borrowed::Queued => Ok(false),
+        Borrowed::NotNow(()) => {
+            lane.push(Buffer::shared(Bytes::copy_from_slice(frame)));
+            Ok(false)
+        }
+    }
+}
