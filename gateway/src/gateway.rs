@@ -18,6 +18,7 @@ use crate::engine::{Engine, Hub, HubEnds};
 use crate::error::StartError;
 use crate::keeper::Keeper;
 use crate::receiver::Receiver;
+use crate::receiver::crew::Crew;
 use crate::router::Router;
 use crate::sender::Sender;
 
@@ -118,14 +119,30 @@ impl Gateway {
             stop: Some(stop),
         };
         let engine = Arc::clone(&gateway.engine);
+        let mut receivers = Vec::new();
+        let mut senders = Vec::new();
         for (network, ((receiver, sender), HubEnds { handovers, freed })) in
             ends.into_iter().enumerate()
         {
             let batches = Batches::new(engine.settings.depth, plan.batch_bytes);
+            receivers.push(Receiver::new(
+                Arc::clone(&engine),
+                network,
+                receiver,
+                freed,
+                batches,
+            ));
+            senders.push(Sender::new(Arc::clone(&engine), network, sender, handovers));
+        }
+        // Threads with processors of their own keep to them.
+        let has_lookout = engine.settings.lookout && engine.settings.pin.is_empty();
+        let crew = Arc::new(Crew::new(receivers, has_lookout));
+        for (network, sender) in senders.into_iter().enumerate() {
             let name = &engine.networks[network].name;
-            let receiver = Receiver::new(Arc::clone(&engine), network, receiver, freed, batches);
-            gateway.spawn(format!("madgate-rx-{name}"), move || receiver.run())?;
-            let sender = Sender::new(Arc::clone(&engine), network, sender, handovers);
+            let (crew, its_engine) = (Arc::clone(&crew), Arc::clone(&engine));
+            gateway.spawn(format!("madgate-rx-{name}"), move || {
+                crew.run(network, &its_engine);
+            })?;
             gateway.spawn(format!("madgate-tx-{name}"), move || sender.run())?;
         }
         let keeper = Keeper::new(Arc::clone(&engine), events, stopped);

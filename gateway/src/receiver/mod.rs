@@ -2,7 +2,8 @@
 //!
 //! It waits on every lane of its network, reads what is there in batches, takes the frames in
 //! (see [`intake`](crate::intake)), and sends on what it can at once. Lanes that were active
-//! a moment ago are *hot*: they are looked at again and again before the thread sleeps.
+//! a moment ago are *hot*: they are looked at again and again before the thread sleeps. While
+//! little comes, one thread looks at those of others too ([`crew`]).
 //!
 //! ```text
 //!          ┌ stream.rs    sockets: batches of many frames
@@ -11,6 +12,7 @@
 //!          └ slots.rs     shared memory: slot by slot
 //! ```
 
+pub(crate) mod crew;
 mod input;
 mod memory;
 mod slots;
@@ -41,6 +43,12 @@ const PIPES_MOST: usize = 48;
 /// How long pipes are kept that nobody uses.
 const PIPES_KEPT: Duration = Duration::from_secs(1);
 
+/// Passes in a row that received something after which a network has much to do.
+const LOADED_PASSES: u32 = 4;
+
+/// How long a thread looks after its own network alone after that.
+const UNEASE: Duration = Duration::from_millis(10);
+
 /// Times that what a lost link still holds is read at most.
 const LAST_READS: usize = 64;
 
@@ -60,6 +68,10 @@ pub(crate) struct Receiver {
     timed: Vec<usize>,
     waiting: Waiting,
     passes: u32,
+    /// Passes in a row that received something.
+    loaded_passes: u32,
+    /// When there will not have been much to do for a while.
+    eased_at: Time,
     // What a turn uses, kept so that nothing is allocated.
     batches: Batches,
     pipes: Pipes,
@@ -71,6 +83,17 @@ pub(crate) struct Receiver {
     touched: Touched,
     ready: Vec<Ready>,
     is_paused: bool,
+}
+
+/// What a pass has found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Look {
+    /// Something was received.
+    Progress,
+    /// Nothing, and it is worth to look again.
+    Nothing,
+    /// Nothing, and the kernel tells when there is something: for how long the thread may sleep.
+    Idle(Option<Duration>),
 }
 
 impl Receiver {
@@ -93,6 +116,8 @@ impl Receiver {
             timed: Vec::new(),
             waiting,
             passes: 0,
+            loaded_passes: 0,
+            eased_at: Time(0),
             batches,
             pipes: Pipes::new(PIPES_MOST),
             pipes_used_at: Time(0),
@@ -105,30 +130,59 @@ impl Receiver {
         }
     }
 
-    /// Receives until the engine stops.
-    pub(crate) fn run(mut self) {
-        while !self.engine.is_stopping() {
-            self.do_work();
-        }
-    }
-
-    /// One pass: everything that can be done now; sleeps when that is nothing. Returns
-    /// whether anything was received.
-    pub(crate) fn do_work(&mut self) -> bool {
+    /// One pass: everything that can be done now.
+    fn look(&mut self) -> Look {
         self.obey();
         let mut progress = self.look_at_hot();
         self.passes = self.passes.wrapping_add(1);
         let sleeps = !progress && self.waiting.sleeps_at_once();
         if sleeps || self.hot.is_empty() || self.passes.is_multiple_of(PASSES_PER_LOOK) {
-            let now = self.engine.now();
-            let sleep = if progress { None } else { self.cool(now) };
-            progress |= self.look_at_descriptors(sleep);
+            if !progress {
+                let now = self.engine.now();
+                if let Some(limit) = self.cool(now) {
+                    self.loaded_passes = 0;
+                    return Look::Idle(limit);
+                }
+            }
+            progress |= self.look_at_descriptors(None);
         }
-        if !progress && !self.hot.is_empty() {
-            let costs_calls = self.hot_costs_calls();
-            self.waiting.pause(self.passes, costs_calls);
+        if progress {
+            self.note_load();
+            Look::Progress
+        } else {
+            self.loaded_passes = 0;
+            Look::Nothing
         }
-        progress
+    }
+
+    /// Sleeps until something arrives, for `limit` at most, and receives it.
+    fn sleep(&mut self, limit: Option<Duration>) {
+        self.look_at_descriptors(Some(limit));
+    }
+
+    /// Lets others run between two looks.
+    fn give_way(&mut self) {
+        let costs_calls = self.hot_costs_calls();
+        self.waiting.pause(self.passes, costs_calls);
+    }
+
+    // ---- how much there is to do --------------------------------------------------------
+
+    fn note_load(&mut self) {
+        self.loaded_passes = self.loaded_passes.saturating_add(1);
+        if self.is_loaded() {
+            self.eased_at = self.engine.now() + UNEASE;
+        }
+    }
+
+    /// Whether something came in each of the last passes.
+    const fn is_loaded(&self) -> bool {
+        self.loaded_passes >= LOADED_PASSES
+    }
+
+    /// Whether there has not been much to do for a while.
+    fn is_at_ease(&self) -> bool {
+        self.eased_at == Time(0) || self.engine.now() >= self.eased_at
     }
 
     fn hub(&self) -> &Hub {

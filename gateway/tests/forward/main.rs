@@ -76,6 +76,47 @@ fn tcp_to_tcp_through_memory() {
 }
 
 #[test]
+fn tcp_to_tcp_with_each_network_looked_after_by_its_own_thread() {
+    there_and_back("tcp", "tcp", "[gateway]\nlookout = false");
+}
+
+#[test]
+fn a_lookout_passes_questions_and_answers_on_and_what_much_there_is_too() {
+    for (left, right) in [("tcp", "tcp"), ("tcp", "shm"), ("shm", "shm")] {
+        for wait in ["adaptive", "spin", "sleep"] {
+            let world = World::two(left, right, &format!("[gateway]\nwait = \"{wait}\""));
+            let _gateway = world.gateway("gw");
+            let (a, b) = (world.node_of("a0"), world.node_of("b0"));
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    for _ in 0..20 {
+                        for _ in 0..20 {
+                            send_all(&a, "b0", &[8]);
+                            receive_all(&a, &[8]);
+                        }
+                        // Both directions at once, more than a lookout keeps.
+                        thread::scope(|both| {
+                            both.spawn(|| send_all(&a, "b0", &[40_000; 50]));
+                            receive_all(&a, &[40_000; 50]);
+                        });
+                    }
+                });
+                for _ in 0..20 {
+                    for _ in 0..20 {
+                        receive_all(&b, &[8]);
+                        send_all(&b, "a0", &[8]);
+                    }
+                    thread::scope(|both| {
+                        both.spawn(|| send_all(&b, "a0", &[40_000; 50]));
+                        receive_all(&b, &[40_000; 50]);
+                    });
+                }
+            });
+        }
+    }
+}
+
+#[test]
 fn large_frames_pass_unread_from_socket_to_socket_unless_that_is_switched_off() {
     for (settings, splices) in [("", true), ("[gateway]\nsplice = false", false)] {
         let world = World::two("tcp", "tcp", settings);

@@ -301,6 +301,7 @@ fn read_gateway(top: &mut Fields<'_>, report: &mut Report) -> GatewaySettings {
     };
     let keys = [
         "depth", "batch", "memory", "wait", "spin", "pin", "direct", "splice", "handover",
+        "lookout",
     ];
     let Some(mut fields) = Fields::open_value(value, "[gateway]", &keys, report) else {
         return settings;
@@ -341,6 +342,9 @@ fn read_gateway(top: &mut Fields<'_>, report: &mut Report) -> GatewaySettings {
     let handovers = [("inline", Handover::Inline), ("thread", Handover::Thread)];
     if let Some(handover) = fields.word("handover", &handovers, report) {
         settings.handover = handover;
+    }
+    if let Some(lookout) = fields.flag("lookout", report) {
+        settings.lookout = lookout;
     }
     settings.wait = read_wait(&mut fields, report);
     settings

@@ -19,7 +19,7 @@ pub enum WaitPolicy {
 }
 
 /// How long an adaptive wait looks before it sleeps, unless the file says otherwise.
-pub const DEFAULT_SPIN: Duration = Duration::from_micros(50);
+pub const DEFAULT_SPIN: Duration = Duration::from_micros(100);
 /// The longest spin of an adaptive wait.
 pub const MAX_SPIN: Duration = Duration::from_millis(10);
 
@@ -61,6 +61,9 @@ pub struct GatewaySettings {
     pub splice: bool,
     /// Who sends. Default inline.
     pub handover: Handover,
+    /// Whether one receiver looks after the networks of others while little comes. Default yes;
+    /// never with `pin`.
+    pub lookout: bool,
 }
 
 /// The `[endpoint]` section: what a session of an application may use.
@@ -120,6 +123,7 @@ impl Default for GatewaySettings {
             direct_bytes: 16 << 10,
             splice: true,
             handover: Handover::default(),
+            lookout: true,
         }
     }
 }
