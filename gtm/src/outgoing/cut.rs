@@ -10,7 +10,9 @@ use crate::wire::{
 };
 
 /// With less credit than this, a fragment is only cut when nothing else is under way: more
-/// credit will come, and larger fragments cost less.
+/// credit will come, and larger fragments cost less. While as much as the fragment is under way,
+/// it is not cut at all: what is cut off would leave in a frame of its own, and credit comes
+/// before the way runs dry.
 const LEAST_FRAGMENT_BYTES: u64 = 16 << 10;
 
 /// Header of a fragment, with its descriptor if its block starts there.
@@ -187,6 +189,8 @@ impl<D: Clone> Outgoing<D> {
         let credit = self.granted.saturating_sub(self.position);
         let length = if whole + fixed <= credit {
             whole
+        } else if self.position - self.delivered >= whole {
+            return None;
         } else {
             let fits = credit.saturating_sub(fixed);
             let worth_it = fits >= LEAST_FRAGMENT_BYTES || (fits > 0 && self.sent.is_empty());
@@ -201,7 +205,7 @@ impl<D: Clone> Outgoing<D> {
         let want = if is_alone {
             std::mem::take(&mut self.acknowledgement_wanted)
         } else {
-            end + LEAST_FRAGMENT_BYTES > self.granted
+            end + (whole + fixed).max(LEAST_FRAGMENT_BYTES) > self.granted
         };
         self.credit_asked |= want;
 

@@ -320,7 +320,8 @@ impl Inner {
         for at in 0..driver.ready.len() {
             let ready = driver.ready[at];
             busy = true;
-            if ready.token & BULK_BIT != 0 && small_bytes && !driver.has_put_off {
+            let may_say_where = small_bytes || goal.is_over();
+            if ready.token & BULK_BIT != 0 && may_say_where && !driver.has_put_off {
                 driver.has_put_off = true;
                 return true;
             }

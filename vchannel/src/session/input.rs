@@ -195,8 +195,7 @@ impl Input {
             }
             total += received;
             self.finish_payload(inner, goal, now)?;
-            if goal.is_filled() {
-                // Its caller may be about to say where the next payload belongs.
+            if goal.is_over() {
                 break;
             }
         }
@@ -319,7 +318,7 @@ impl Input {
             total += slot.len();
             self.receive_large_slot(inner, &slot, goal, now)?;
             drop(slot);
-            if goal.is_filled() {
+            if goal.is_over() {
                 break;
             }
         }

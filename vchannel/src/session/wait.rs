@@ -76,6 +76,12 @@ impl<'g, 'b> Goal<'g, 'b> {
             .as_ref()
             .is_some_and(|straight| straight.is_filled())
     }
+
+    /// Whether there is nothing more to wait for: its caller may be about to say where the next
+    /// payload belongs.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_reached || self.is_filled()
+    }
 }
 
 impl Inner {
@@ -144,15 +150,12 @@ impl Inner {
         while !goal.is_reached {
             let patience = quiet.patience(deadline, driver);
             let busy = self.drive(driver, patience, goal);
-            if goal.is_reached {
+            if goal.is_over() {
                 return;
             }
             let has_changed = self.has_changed.load(Ordering::Relaxed);
             if has_changed || patience != Patience::None || driver.has_looked() {
                 self.look_again(driver, goal);
-            }
-            if goal.is_filled() {
-                return;
             }
             if busy {
                 quiet.reset();
