@@ -205,7 +205,7 @@ impl<D: Clone> Outgoing<D> {
         let want = if is_alone {
             std::mem::take(&mut self.acknowledgement_wanted)
         } else {
-            end + (whole + fixed).max(LEAST_FRAGMENT_BYTES) > self.granted
+            end + u64::from(self.settings.fragment_bytes).max(LEAST_FRAGMENT_BYTES) > self.granted
         };
         self.credit_asked |= want;
 
@@ -245,15 +245,19 @@ impl<D: Clone> Outgoing<D> {
     /// The largest fragment now, of a block of which so many bytes have been sent and so many
     /// remain. Gateways forward whole fragments: a small one first and a small one last mean
     /// that every hop begins early and ends soon after the one before it (paper 003, section
-    /// 3.2.1, names that as missing), and large ones between them that there are few.
+    /// 3.2.1, names that as missing), and large ones between them that there are few. With
+    /// something under way every hop has begun, and with something behind it none ends.
     fn largest_now(&self, sent: u64, remaining: u64) -> u64 {
         let most = u64::from(self.settings.fragment_bytes);
         // Payload that nobody checks on the way has no gateway on its way.
-        if self.settings.checksum_payload {
-            most.min(sent.min(remaining / 2).max(RAMP_BYTES))
-        } else {
-            most
+        if !self.settings.checksum_payload {
+            return most;
         }
+        let is_first = self.position - self.delivered < RAMP_BYTES;
+        let is_last = self.pending.len() == 1 && self.tail.is_empty();
+        let rising = if is_first || sent > 0 { sent } else { most };
+        let falling = if is_last { remaining / 2 } else { most };
+        most.min(rising.min(falling).max(RAMP_BYTES))
     }
 
     /// There is something to send and no credit for it: says so once, if no frame has said

@@ -742,3 +742,58 @@ fn a_message_alone_carries_the_wish_for_its_acknowledgement() {
     let (header, _) = source.send_alone().expect("nothing waits");
     assert!(!header.flags.has(Flags::WANT), "asked once");
 }
+
+// ---- sizes of fragments -------------------------------------------------------------------
+
+impl Source {
+    /// KiB of the payload of each frame that leaves now, descriptors left out.
+    fn kib(&mut self) -> Vec<usize> {
+        let bytes = |(_, payload): &(Header, Bytes)| payload.len() >> 10;
+        self.frames().iter().map(bytes).collect()
+    }
+}
+
+#[test]
+fn fragments_begin_small_where_nothing_is_under_way_and_end_small_where_nothing_follows() {
+    let mut source = Source::with_fragments(256 << 10).and_opened(100 << 20);
+    source.push_block(1 << 20);
+    assert_eq!(source.kib(), [64, 64, 128, 256, 256, 128, 64, 64]);
+    // Behind that, which is not delivered.
+    source.push_block(1 << 20);
+    assert_eq!(source.kib(), [256, 256, 256, 128, 64, 64]);
+    source.push_block(1 << 20);
+    source.push_block(1 << 20);
+    assert_eq!(
+        source.kib(),
+        [256, 256, 256, 256, 256, 256, 256, 128, 64, 64]
+    );
+    // All is delivered.
+    let end = source.outgoing.positions().1;
+    source.credit(end, 100 << 20);
+    source.push_block(128 << 10);
+    assert_eq!(source.kib(), [64, 64]);
+}
+
+#[test]
+fn the_last_credit_is_not_spent_on_a_fragment_that_leaves_a_crumb() {
+    let mut source = Source::with_fragments(256 << 10).and_opened(1000);
+    let start = source.outgoing.positions().1;
+    let granted = start + (500 << 10);
+    source.credit(start, granted);
+    for _ in 0..4 {
+        source.push_block(256 << 10);
+    }
+    // What is under way brings credit for the next as a whole.
+    let frames = source.frames();
+    let lengths: Vec<_> = frames.iter().map(|(_, payload)| payload.len()).collect();
+    assert_eq!(lengths.iter().sum::<usize>() >> 10, 256, "{lengths:?}");
+    assert!(frames.last().unwrap().0.flags.has(Flags::WANT));
+    source.credit(start, start + (2 << 20));
+    assert!(source.kib().iter().all(|kib| *kib >= 64));
+    // With nothing under way there is nothing to wait for.
+    let mut source = Source::with_fragments(256 << 10).and_opened(1000);
+    let start = source.outgoing.positions().1;
+    source.credit(start, start + (30 << 10));
+    source.push_block(256 << 10);
+    assert_eq!(source.kib(), [29]);
+}
