@@ -39,6 +39,7 @@ pub mod conformance;
 mod crowd;
 mod gather;
 pub mod lane;
+mod local;
 mod piece;
 pub mod pipe;
 pub mod poller;

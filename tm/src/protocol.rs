@@ -8,6 +8,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::lane::{LaneClass, Listener, Stranger};
+use crate::local::{SOCKET_PATH_BYTES_MAX, meeting};
 use crate::{shm, tcp};
 
 /// A protocol that networks can be made of.
@@ -155,7 +156,7 @@ impl Endpoint {
             directory: directory.to_owned(),
             name: text.to_owned(),
         };
-        if shm::socket_path(directory, text).as_os_str().len() > shm::SOCKET_PATH_BYTES_MAX {
+        if meeting::socket_path(directory, text).as_os_str().len() > SOCKET_PATH_BYTES_MAX {
             return Err(error(
                 "directory and name together are too long for a socket's path",
             ));

@@ -11,6 +11,7 @@
 //! are slots, rounded up to a power of two.
 
 use crate::lane::LaneClass;
+use crate::local::loans::Row;
 use crate::protocol::ShmTuning;
 
 /// Slots of one side at most.
@@ -91,14 +92,19 @@ impl Geometry {
         self.slots.next_power_of_two() as usize
     }
 
-    /// Where slot `slot` begins.
-    pub(super) fn slot_at(self, slot: u32) -> usize {
-        SLOTS_AT + slot as usize * self.stride()
+    /// Where the slots lie.
+    pub(super) fn row(self) -> Row {
+        Row {
+            at: SLOTS_AT,
+            slots: self.slots,
+            slot_bytes: self.slot_bytes,
+            stride: self.stride(),
+        }
     }
 
     /// All of the side's memory.
     pub(super) fn memory_bytes(self) -> usize {
-        SLOTS_AT + self.slots as usize * self.stride()
+        self.row().end()
     }
 
     fn stride(self) -> usize {
@@ -123,9 +129,10 @@ mod tests {
     #[test]
     fn slots_do_not_overlap_and_end_with_the_memory() {
         let geometry = Geometry::new(3, 130).unwrap();
-        assert_eq!(geometry.slot_at(0), SLOTS_AT);
-        assert_eq!(geometry.slot_at(1) - geometry.slot_at(0), 256);
-        assert_eq!(geometry.slot_at(3), geometry.memory_bytes());
+        let row = geometry.row();
+        assert_eq!(row.slot_at(0), SLOTS_AT);
+        assert_eq!(row.slot_at(1) - row.slot_at(0), 256);
+        assert_eq!(row.slot_at(3), geometry.memory_bytes());
         assert_eq!(geometry.ring_entries(), 4);
     }
 

@@ -25,37 +25,58 @@
 //!
 //! Nodes meet through sockets in the network's folder, where the handshake happens too;
 //! the descriptors of the memory then travel over the same socket (the `greeting` file).
+//! All that is not this protocol's alone is in `local`.
 
-mod armed;
-mod bell;
+mod entry;
 mod greeting;
 mod layout;
 mod memory;
 mod receiver;
-mod rendezvous;
-mod ring;
+mod returns;
 mod sender;
-mod slots;
-mod stranger;
-mod sync;
+mod terms;
 
 #[cfg(test)]
+#[cfg(not(loom))]
 mod tests;
 
-use crate::lane::LaneError;
+use std::io;
+use std::path::Path;
 
-pub(crate) use rendezvous::{connect, listen, socket_path};
+use crate::lane::{LaneError, Listener, Stranger};
+use crate::local::meeting;
+use crate::protocol::{Endpoint, ShmTuning};
+use terms::ShmTerms;
 
-/// Longest path that a Unix socket can have.
-pub(crate) const SOCKET_PATH_BYTES_MAX: usize = 107;
+const PROTOCOL: &str = "shm";
 
-/// A caller that polls without ever arming still learns of the peer's death: after so many
-/// calls in a row that found nothing, the lane looks at its socket.
-const LOOKS_BETWEEN_CHECKS: u32 = 4096;
+/// Takes the place of `name` in `directory`.
+pub(crate) fn listen(
+    directory: &Path,
+    name: &str,
+    tuning: &ShmTuning,
+) -> io::Result<Box<dyn Listener>> {
+    let endpoint = Endpoint::Shm {
+        directory: directory.to_owned(),
+        name: name.to_owned(),
+    };
+    let tuning = tuning.clone();
+    meeting::listen(directory, name, endpoint, ShmTerms { tuning })
+}
+
+/// Connects to the node `name` in `directory`.
+pub(crate) fn connect(
+    directory: &Path,
+    name: &str,
+    tuning: &ShmTuning,
+) -> io::Result<Box<dyn Stranger>> {
+    let tuning = tuning.clone();
+    meeting::connect(directory, name, ShmTerms { tuning })
+}
 
 fn violation(what: String) -> LaneError {
     LaneError::Peer {
-        protocol: "shm",
+        protocol: PROTOCOL,
         what,
     }
 }

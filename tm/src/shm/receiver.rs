@@ -6,20 +6,24 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 
-use super::armed::{ArmedFlag, ArmedWatch};
-use super::bell::Bell;
+use super::entry::Entry;
 use super::layout::{PUBLISH_AT, RECEIVER_ARMED_AT, RETURN_AT, SENDER_ARMED_AT};
-use super::memory::{OwnMemory, OwnWords, PeerMemory, PeerWords};
-use super::ring::{Entry, RingReader, SharedRingWriter};
-use super::slots::PeerSlots;
-use super::{LOOKS_BETWEEN_CHECKS, violation};
+use super::memory::{OwnMemory, PeerMemory};
+use super::returns::Returns;
+use super::violation;
 use crate::lane::{LaneError, LaneReceiver, ReceivedSlot, Shape};
+use crate::local::LOOKS_BETWEEN_CHECKS;
+use crate::local::armed::{ArmedFlag, ArmedWatch};
+use crate::local::arrivals::Arrivals;
+use crate::local::bell::Bell;
+use crate::local::memory::{OwnWords, PeerWords};
+use crate::local::ring::{RingReader, SharedRingWriter};
 use crate::poller::Interest;
 
 #[derive(Debug)]
 pub(super) struct ShmReceiver {
-    slots: Arc<PeerSlots>,
-    published: RingReader<PeerWords>,
+    slots: Arc<Arrivals<Returns>>,
+    published: RingReader<PeerWords, 1>,
     armed: ArmedFlag<OwnWords>,
     /// Calls that found nothing since the peer was last known to be there.
     looks: u32,
@@ -37,14 +41,17 @@ enum State {
 }
 
 impl ShmReceiver {
-    pub(super) fn new(own: &Arc<OwnMemory>, peer: &Arc<PeerMemory>, bell: Bell) -> Self {
+    pub(super) fn new(own: &OwnMemory, peer: &PeerMemory, bell: Bell) -> Self {
         let entries = peer.geometry().ring_entries();
         Self {
-            slots: Arc::new(PeerSlots::new(
-                Arc::clone(peer),
-                SharedRingWriter::new(own.words(RETURN_AT, entries)),
-                ArmedWatch::new(peer.words(SENDER_ARMED_AT, 1)),
-                bell,
+            slots: Arc::new(Arrivals::new(
+                Arc::clone(peer.mapping()),
+                peer.geometry().row(),
+                Returns::new(
+                    SharedRingWriter::new(own.words(RETURN_AT, entries)),
+                    ArmedWatch::new(peer.words(SENDER_ARMED_AT, 1)),
+                    bell,
+                ),
             )),
             published: RingReader::new(peer.words(PUBLISH_AT, entries)),
             armed: ArmedFlag::new(own.words(RECEIVER_ARMED_AT, 1)),
@@ -56,19 +63,19 @@ impl ShmReceiver {
     /// What `take` makes of the next published slot, or says is wrong with it.
     fn take<R>(
         &mut self,
-        take: impl FnOnce(&Arc<PeerSlots>, Entry) -> Result<R, &'static str>,
+        take: impl FnOnce(&Arc<Arrivals<Returns>>, u32, u32) -> Result<R, &'static str>,
     ) -> Result<Option<R>, LaneError> {
         if self.state == State::Violated {
             return Err(LaneError::Closed);
         }
-        let Some(entry) = self.published.next() else {
+        let Some(entry) = self.published.next().map(Entry::from_words) else {
             return Ok(None);
         };
         self.looks = 0;
         self.armed.disarm();
-        take(&self.slots, entry).map(Some).map_err(|what| {
+        let Entry { slot, length } = entry;
+        take(&self.slots, slot, length).map(Some).map_err(|what| {
             self.state = State::Violated;
-            let Entry { slot, length } = entry;
             violation(format!(
                 "it publishes {length} bytes in slot {slot}: {what}"
             ))
@@ -87,7 +94,7 @@ impl ShmReceiver {
 
     fn check_peer(&mut self) {
         self.looks = 0;
-        if self.state == State::Open && !self.slots.bell().silence() {
+        if self.state == State::Open && !self.slots.back().bell().silence() {
             self.state = State::Ended;
         }
     }
@@ -95,10 +102,10 @@ impl ShmReceiver {
 
 impl LaneReceiver for ShmReceiver {
     fn shape(&self) -> Shape {
-        let geometry = self.slots.memory().geometry();
+        let row = self.slots.row();
         Shape::Static {
-            slot_bytes: geometry.slot_bytes() as usize,
-            slots: geometry.slots() as usize,
+            slot_bytes: row.slot_bytes as usize,
+            slots: row.slots as usize,
         }
     }
 
@@ -111,25 +118,25 @@ impl LaneReceiver for ShmReceiver {
     }
 
     fn try_receive_slot(&mut self) -> Result<Option<ReceivedSlot>, LaneError> {
-        if let Some(slot) = self.take(PeerSlots::receive)? {
+        if let Some(slot) = self.take(Arrivals::receive)? {
             return Ok(Some(slot));
         }
         if self.is_peer_there() {
             return Ok(None);
         }
         // It may have published before it went, after the look above.
-        let last = self.take(PeerSlots::receive)?;
+        let last = self.take(Arrivals::receive)?;
         last.map(Some).ok_or(LaneError::Closed)
     }
 
     fn try_receive_copy(&mut self, into: &mut BytesMut) -> Result<Option<usize>, LaneError> {
-        if let Some(bytes) = self.take(|slots, entry| slots.copy(entry, into))? {
+        if let Some(bytes) = self.take(|slots, slot, length| slots.copy(slot, length, into))? {
             return Ok(Some(bytes));
         }
         if self.is_peer_there() {
             return Ok(None);
         }
-        let last = self.take(|slots, entry| slots.copy(entry, into))?;
+        let last = self.take(|slots, slot, length| slots.copy(slot, length, into))?;
         last.map(Some).ok_or(LaneError::Closed)
     }
 
@@ -150,7 +157,7 @@ impl LaneReceiver for ShmReceiver {
     }
 
     fn descriptor(&self) -> (BorrowedFd<'_>, Interest) {
-        (self.slots.bell().as_fd(), Interest::Readable)
+        (self.slots.back().bell().as_fd(), Interest::Readable)
     }
 
     fn acknowledge_wake(&mut self) {
@@ -161,6 +168,6 @@ impl LaneReceiver for ShmReceiver {
 
 impl Drop for ShmReceiver {
     fn drop(&mut self) {
-        self.slots.bell().close();
+        self.slots.back().bell().close();
     }
 }

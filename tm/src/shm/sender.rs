@@ -4,21 +4,24 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use super::armed::{ArmedFlag, ArmedWatch};
-use super::bell::Bell;
+use super::entry::Entry;
 use super::layout::{PUBLISH_AT, RECEIVER_ARMED_AT, RETURN_AT, SENDER_ARMED_AT};
-use super::memory::{OwnMemory, OwnWords, PeerMemory, PeerWords};
-use super::ring::{Entry, RingReader, RingWriter};
-use super::slots::OwnSlots;
-use super::{LOOKS_BETWEEN_CHECKS, violation};
+use super::memory::{OwnMemory, PeerMemory};
+use super::violation;
 use crate::lane::{LaneError, LaneSender, LentSlot, Piece, Shape};
+use crate::local::LOOKS_BETWEEN_CHECKS;
+use crate::local::armed::{ArmedFlag, ArmedWatch};
+use crate::local::bell::Bell;
+use crate::local::loans::Loans;
+use crate::local::memory::{OwnWords, PeerWords};
+use crate::local::ring::{RingReader, RingWriter};
 use crate::poller::Interest;
 
 #[derive(Debug)]
 pub(super) struct ShmSender {
-    slots: OwnSlots,
-    publish: RingWriter<OwnWords>,
-    returned: RingReader<PeerWords>,
+    slots: Loans,
+    publish: RingWriter<OwnWords, 1>,
+    returned: RingReader<PeerWords, 1>,
     armed: ArmedFlag<OwnWords>,
     receiver: ArmedWatch<PeerWords>,
     bell: Bell,
@@ -28,10 +31,10 @@ pub(super) struct ShmSender {
 }
 
 impl ShmSender {
-    pub(super) fn new(own: &Arc<OwnMemory>, peer: &Arc<PeerMemory>, bell: Bell) -> Self {
+    pub(super) fn new(own: &OwnMemory, peer: &PeerMemory, bell: Bell) -> Self {
         let entries = own.geometry().ring_entries();
         Self {
-            slots: OwnSlots::new(Arc::clone(own)),
+            slots: Loans::new(Arc::clone(own.mapping()), own.geometry().row()),
             publish: RingWriter::new(own.words(PUBLISH_AT, entries)),
             returned: RingReader::new(peer.words(RETURN_AT, entries)),
             armed: ArmedFlag::new(own.words(SENDER_ARMED_AT, 1)),
@@ -44,7 +47,7 @@ impl ShmSender {
 
     /// Takes back all slots that the peer returned, and those that were lent and dropped.
     fn take_back(&mut self) -> Result<(), LaneError> {
-        while let Some(Entry { slot, .. }) = self.returned.next() {
+        while let Some(Entry { slot, .. }) = self.returned.next().map(Entry::from_words) {
             if !self.slots.take_back(slot) {
                 self.closed = true;
                 return Err(violation(format!(
@@ -58,7 +61,7 @@ impl ShmSender {
 
     /// Hands a filled slot to the peer, and wakes it if it sleeps.
     fn pass_on(&mut self, entry: Entry) {
-        self.publish.publish(entry);
+        self.publish.publish(entry.to_words());
         if self.receiver.must_wake() {
             self.bell.ring();
         }
@@ -88,10 +91,10 @@ impl ShmSender {
 
 impl LaneSender for ShmSender {
     fn shape(&self) -> Shape {
-        let geometry = self.slots.memory().geometry();
+        let row = self.slots.row();
         Shape::Static {
-            slot_bytes: geometry.slot_bytes() as usize,
-            slots: geometry.slots() as usize,
+            slot_bytes: row.slot_bytes as usize,
+            slots: row.slots as usize,
         }
     }
 
@@ -136,7 +139,7 @@ impl LaneSender for ShmSender {
         }
         let fits = u32::try_from(unit.len())
             .ok()
-            .filter(|&length| length <= self.slots.memory().geometry().slot_bytes());
+            .filter(|&length| length <= self.slots.row().slot_bytes);
         let length = fits.ok_or(LaneError::Misuse("sent more than a slot holds"))?;
         if !self.slots.has_free() {
             self.take_back()?;

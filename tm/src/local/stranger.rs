@@ -1,47 +1,96 @@
-//! A peer over shared memory before it is a lane, and how it becomes one.
+//! A peer of the same host before it is a lane, and how it becomes one.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use super::bell::Bell;
-use super::greeting::{Greeting, GreetingError, Received, check_socket};
-use super::layout::Geometry;
-use super::memory::{OwnMemory, PeerMemory};
-use super::receiver::ShmReceiver;
-use super::sender::ShmSender;
-use super::violation;
+use super::greeting::{Dialect, Greeting, GreetingError, Received, TERMS_BYTES, check_socket};
 use crate::lane::{Establishing, Lane, LaneClass, LaneError, Stranger};
-use crate::protocol::ShmTuning;
 
-#[derive(Debug)]
-pub(super) struct ShmStranger {
-    socket: OwnedFd,
-    connects: bool,
-    tuning: ShmTuning,
+/// How a protocol turns a connection between two processes of one host into a lane.
+pub(crate) trait Terms: fmt::Debug + Clone + Send + 'static {
+    /// Its name, for people.
+    const PROTOCOL: &'static str;
+    /// What its greetings begin with.
+    const DIALECT: Dialect;
+    /// This side's memory.
+    type Own: fmt::Debug + Send;
+    /// The other side's, as it is seen from here.
+    type Peer: fmt::Debug + Send;
+
+    /// Whether there may be a lane with who is at the other end of `socket`.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    fn admit(&self, socket: BorrowedFd<'_>) -> Result<(), String> {
+        let _ = socket;
+        Ok(())
+    }
+
+    /// Makes this side's memory: it, its descriptor, and what the peer is told about it.
+    ///
+    /// # Errors
+    /// When the system refuses it, or the tuning is impossible.
+    fn prepare(&self, class: LaneClass) -> io::Result<(Self::Own, OwnedFd, [u8; TERMS_BYTES])>;
+
+    /// Takes in what the peer tells, and its memory.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    fn meet(
+        &self,
+        own: &Self::Own,
+        said: &[u8; TERMS_BYTES],
+        memory: &OwnedFd,
+    ) -> Result<Self::Peer, String>;
+
+    /// Both are there. `connects` on the side that connected.
+    ///
+    /// # Errors
+    /// When the system refuses what the lane needs.
+    fn lane(&self, own: Self::Own, peer: Self::Peer, ends: Ends) -> io::Result<Lane>;
 }
 
-impl ShmStranger {
+/// What a lane has beside memory.
+#[derive(Debug)]
+pub(crate) struct Ends {
+    /// The bell of the direction away from here.
+    pub(crate) sending: Bell,
+    /// The bell of the other direction.
+    pub(crate) receiving: Bell,
+    /// Whether this is the side that connected.
+    pub(crate) connects: bool,
+}
+
+/// A connected socket.
+#[derive(Debug)]
+pub(crate) struct LocalStranger<T> {
+    socket: OwnedFd,
+    connects: bool,
+    terms: T,
+}
+
+impl<T: Terms> LocalStranger<T> {
     /// Over a connected socket; `connects` on the side that connected.
-    pub(super) fn new(socket: OwnedFd, connects: bool, tuning: ShmTuning) -> Self {
+    pub(crate) fn new(socket: OwnedFd, connects: bool, terms: T) -> Self {
         Self {
             socket,
             connects,
-            tuning,
+            terms,
         }
     }
 }
 
-impl AsFd for ShmStranger {
+impl<T> AsFd for LocalStranger<T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-impl Stranger for ShmStranger {
+impl<T: Terms> Stranger for LocalStranger<T> {
     fn try_read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let (count, _) = rustix::net::recv(&self.socket, into, RecvFlags::DONTWAIT)?;
         Ok(count)
@@ -65,10 +114,10 @@ impl Stranger for ShmStranger {
         let Self {
             socket,
             connects,
-            tuning,
+            terms,
         } = *self;
-        let geometry = Geometry::tuned(&tuning, class).map_err(invalid)?;
-        let (own, own_file) = OwnMemory::new(geometry)?;
+        terms.admit(socket.as_fd()).map_err(violation::<T>)?;
+        let (own, own_file, said) = terms.prepare(class)?;
         let (ours, theirs) = if connects {
             let (ours, theirs) = rustix::net::socketpair(
                 AddressFamily::UNIX,
@@ -81,15 +130,15 @@ impl Stranger for ShmStranger {
         } else {
             (None, None)
         };
-        let greeting = Greeting {
-            class,
-            connects,
-            geometry,
-        };
-        Ok(Box::new(ShmEstablishing {
+        Ok(Box::new(LocalEstablishing {
             socket,
-            greeting,
-            own,
+            greeting: Greeting {
+                class,
+                connects,
+                terms: said,
+            },
+            terms,
+            own: Some(own),
             reverse: ours,
             unsent: Some((own_file, theirs)),
             peer: None,
@@ -97,8 +146,11 @@ impl Stranger for ShmStranger {
     }
 }
 
-fn invalid(what: &'static str) -> LaneError {
-    LaneError::Broken(io::Error::new(io::ErrorKind::InvalidInput, what))
+fn violation<T: Terms>(what: String) -> LaneError {
+    LaneError::Peer {
+        protocol: T::PROTOCOL,
+        what,
+    }
 }
 
 /// A lane whose two sides exchange their greetings.
@@ -106,24 +158,26 @@ fn invalid(what: &'static str) -> LaneError {
 /// The connection itself becomes the bell of the direction away from who connected; the
 /// socket pair that comes with its greeting becomes that of the other direction.
 #[derive(Debug)]
-struct ShmEstablishing {
+struct LocalEstablishing<T: Terms> {
     socket: OwnedFd,
     greeting: Greeting,
-    own: Arc<OwnMemory>,
+    terms: T,
+    /// `None` when the lane is up.
+    own: Option<T::Own>,
     /// Our end of the other direction's bell, once there is one.
     reverse: Option<OwnedFd>,
     /// What goes with our greeting, until it is sent.
     unsent: Option<(OwnedFd, Option<OwnedFd>)>,
     /// The peer's memory, once its greeting has come.
-    peer: Option<Arc<PeerMemory>>,
+    peer: Option<T::Peer>,
 }
 
-impl ShmEstablishing {
+impl<T: Terms> LocalEstablishing<T> {
     fn send_greeting(&mut self) -> Result<(), LaneError> {
         if let Some((memory, bell)) = &self.unsent {
             let mut descriptors = vec![memory.as_fd()];
             descriptors.extend(bell.as_ref().map(AsFd::as_fd));
-            match self.greeting.send(&self.socket, &descriptors) {
+            match self.greeting.send(T::DIALECT, &self.socket, &descriptors) {
                 Ok(()) => self.unsent = None,
                 // Tried again when the peer's greeting comes.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -137,65 +191,75 @@ impl ShmEstablishing {
     }
 
     fn receive_greeting(&mut self) -> Result<(), LaneError> {
+        let Some(own) = &self.own else {
+            return Err(LaneError::Misuse("advanced a lane that is up"));
+        };
         if self.peer.is_some() {
             return Ok(());
         }
         let Received {
             greeting,
             mut descriptors,
-        } = match Greeting::receive(&self.socket) {
+        } = match Greeting::receive(T::DIALECT, &self.socket) {
             Ok(received) => received,
             Err(GreetingError::NotYet) => return Ok(()),
             Err(GreetingError::Closed) => return Err(LaneError::Closed),
             Err(GreetingError::Broken(error)) => return Err(LaneError::Broken(error)),
-            Err(GreetingError::Wrong(what)) => return Err(violation(what)),
+            Err(GreetingError::Wrong(what)) => return Err(violation::<T>(what)),
         };
         if greeting.class != self.greeting.class {
-            return Err(violation(
+            return Err(violation::<T>(
                 "it takes this for a lane of the other class".to_owned(),
             ));
         }
         if greeting.connects == self.greeting.connects {
-            return Err(violation("it claims our side of the connection".to_owned()));
+            return Err(violation::<T>(
+                "it claims our side of the connection".to_owned(),
+            ));
         }
         if greeting.connects {
             let bell = descriptors.pop().ok_or(LaneError::Closed)?;
-            check_socket(&bell).map_err(violation)?;
+            check_socket(&bell).map_err(violation::<T>)?;
             self.reverse = Some(bell);
         }
         let memory = descriptors.pop().ok_or(LaneError::Closed)?;
-        self.peer = Some(PeerMemory::new(&memory, greeting.geometry).map_err(violation)?);
+        let peer = self.terms.meet(own, &greeting.terms, &memory);
+        self.peer = Some(peer.map_err(violation::<T>)?);
         Ok(())
     }
 }
 
-impl AsFd for ShmEstablishing {
+impl<T: Terms> AsFd for LocalEstablishing<T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-impl Establishing for ShmEstablishing {
+impl<T: Terms> Establishing for LocalEstablishing<T> {
     fn advance(&mut self) -> Result<Option<Lane>, LaneError> {
         self.send_greeting()?;
         self.receive_greeting()?;
         self.send_greeting()?;
-        let (Some(peer), None) = (&self.peer, &self.unsent) else {
+        if self.unsent.is_some() || self.peer.is_none() {
             return Ok(None);
+        }
+        let (Some(own), Some(peer), Some(reverse)) =
+            (self.own.take(), self.peer.take(), self.reverse.take())
+        else {
+            return Err(LaneError::Misuse("advanced a lane that is up"));
         };
-        let reverse = self
-            .reverse
-            .take()
-            .ok_or(LaneError::Misuse("advanced a lane that is up"))?;
         let forward = self.socket.try_clone()?;
-        let (sending, receiving) = if self.greeting.connects {
+        let connects = self.greeting.connects;
+        let (sending, receiving) = if connects {
             (forward, reverse)
         } else {
             (reverse, forward)
         };
-        Ok(Some(Lane {
-            sender: Box::new(ShmSender::new(&self.own, peer, Bell::new(sending))),
-            receiver: Box::new(ShmReceiver::new(&self.own, peer, Bell::new(receiving))),
-        }))
+        let ends = Ends {
+            sending: Bell::new(sending),
+            receiving: Bell::new(receiving),
+            connects,
+        };
+        Ok(Some(self.terms.lane(own, peer, ends)?))
     }
 }

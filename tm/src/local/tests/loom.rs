@@ -4,7 +4,6 @@ use loom::sync::{Arc, Notify};
 use loom::thread;
 
 use super::super::armed::{ArmedFlag, ArmedWatch};
-use super::super::ring::Entry;
 use super::super::sync::AtomicU64;
 use super::{ring, shared_ring, words};
 
@@ -17,45 +16,39 @@ const PREEMPTIONS_MAX: usize = 3;
 /// not touched any more by who had it.
 #[test]
 fn loom_slots_travel_and_return() {
-    const MESSAGES: usize = 3;
+    const MESSAGES: u64 = 3;
     loom::model(|| {
         let memory: Arc<[loom::cell::UnsafeCell<usize>; SLOTS]> =
             Arc::new(std::array::from_fn(|_| loom::cell::UnsafeCell::new(0)));
-        let (mut publish, mut published) = ring(words(SLOTS));
+        let (mut publish, mut published) = ring(words(SLOTS * 2));
         let (give_back, mut returned) = shared_ring(words(SLOTS));
         let sender = {
             let memory = Arc::clone(&memory);
             thread::spawn(move || {
-                let mut free: Vec<u32> = (0..2).collect();
+                let mut free: Vec<u64> = (0..2).collect();
                 for message in 0..MESSAGES {
                     while free.is_empty() {
                         match returned.next() {
-                            Some(entry) => free.push(entry.slot),
+                            Some([slot]) => free.push(slot),
                             None => thread::yield_now(),
                         }
                     }
                     let slot = free.pop().unwrap();
                     memory[slot as usize].with_mut(|_| ());
-                    publish.publish(Entry {
-                        slot,
-                        length: u32::try_from(message).unwrap(),
-                    });
+                    publish.publish([slot, message]);
                 }
             })
         };
         for message in 0..MESSAGES {
-            let entry = loop {
+            let [slot, number] = loop {
                 match published.next() {
                     Some(entry) => break entry,
                     None => thread::yield_now(),
                 }
             };
-            assert_eq!(entry.length as usize, message);
-            memory[entry.slot as usize].with(|_| ());
-            give_back.publish(Entry {
-                slot: entry.slot,
-                length: 0,
-            });
+            assert_eq!(number, message, "both words of an entry belong together");
+            memory[slot as usize].with(|_| ());
+            give_back.publish([slot]);
         }
         sender.join().unwrap();
     });
@@ -64,7 +57,7 @@ fn loom_slots_travel_and_return() {
 /// A receiver that sleeps whenever it finds nothing is always woken.
 #[test]
 fn loom_no_wake_up_is_lost() {
-    const MESSAGES: u32 = 2;
+    const MESSAGES: u64 = 2;
     loom::model(|| {
         let armed: std::sync::Arc<[AtomicU64]> = words(1);
         let (mut flag, watch) = (ArmedFlag::new(armed.clone()), ArmedWatch::new(armed));
@@ -74,7 +67,7 @@ fn loom_no_wake_up_is_lost() {
             let bell = Arc::clone(&bell);
             thread::spawn(move || {
                 for slot in 0..MESSAGES {
-                    publish.publish(Entry { slot, length: 0 });
+                    publish.publish([slot]);
                     if watch.must_wake() {
                         bell.notify();
                     }
@@ -83,8 +76,8 @@ fn loom_no_wake_up_is_lost() {
         };
         let mut next = 0;
         while next < MESSAGES {
-            if let Some(entry) = published.next() {
-                assert_eq!(entry.slot, next);
+            if let Some([slot]) = published.next() {
+                assert_eq!(slot, next);
                 next += 1;
                 flag.disarm();
                 continue;
@@ -119,7 +112,7 @@ fn loom_returns_from_two_threads() {
         let threads = [0, 1].map(|slot| {
             let (give_back, watch, bell) = (give_back.clone(), watch.clone(), bell.clone());
             thread::spawn(move || {
-                give_back.publish(Entry { slot, length: 0 });
+                give_back.publish([slot]);
                 if watch.must_wake() {
                     bell.notify();
                 }
@@ -127,8 +120,8 @@ fn loom_returns_from_two_threads() {
         });
         let mut back = [false; SLOTS];
         while back != [true; SLOTS] {
-            if let Some(entry) = returned.next() {
-                assert!(!std::mem::replace(&mut back[entry.slot as usize], true));
+            if let Some([slot]) = returned.next() {
+                assert!(!std::mem::replace(&mut back[slot as usize], true));
                 continue;
             }
             flag.arm();

@@ -13,24 +13,24 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown};
 const READS_MAX: usize = 8;
 
 #[derive(Debug)]
-pub(super) struct Bell {
+pub(crate) struct Bell {
     socket: OwnedFd,
 }
 
 impl Bell {
-    pub(super) fn new(socket: OwnedFd) -> Self {
+    pub(crate) fn new(socket: OwnedFd) -> Self {
         Self { socket }
     }
 
     /// Wakes the peer. Failures mean nothing: a full socket rings already, and a closed
     /// one tells by itself.
-    pub(super) fn ring(&self) {
+    pub(crate) fn ring(&self) {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         while rustix::net::send(&self.socket, &[1], flags) == Err(Errno::INTR) {}
     }
 
     /// Takes in what has been rung; whether the peer is still there.
-    pub(super) fn silence(&self) -> bool {
+    pub(crate) fn silence(&self) -> bool {
         let mut rung = [0_u8; 64];
         for _ in 0..READS_MAX {
             match rustix::net::recv(&self.socket, &mut rung, RecvFlags::DONTWAIT) {
@@ -45,7 +45,7 @@ impl Bell {
     }
 
     /// Tells the peer that this direction of the lane is over.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         // One that is gone needs not be told.
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
     }

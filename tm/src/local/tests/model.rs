@@ -5,20 +5,25 @@ use std::collections::VecDeque;
 use proptest::prelude::*;
 
 use super::super::armed::{ArmedFlag, ArmedWatch};
-use super::super::ring::{Entry, SLOT_MAX};
+use super::super::ring::PHASE_BIT;
 use super::super::sync::Word;
 use super::{ring, shared_ring, words};
 
+/// Words of an entry, in these tests.
+const N: usize = 3;
+
 #[derive(Debug, Clone)]
 enum Step {
-    Publish(u32, u32),
+    Publish([u64; N]),
     Take,
     Look,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
-        3 => (0..=SLOT_MAX, any::<u32>()).prop_map(|(slot, length)| Step::Publish(slot, length)),
+        3 => any::<[u64; N]>().prop_map(|[first, rest @ ..]| {
+            Step::Publish([first & !PHASE_BIT, rest[0], rest[1]])
+        }),
         3 => Just(Step::Take),
         1 => Just(Step::Look),
     ];
@@ -30,19 +35,18 @@ proptest! {
     #[test]
     fn rings_are_queues(shift in 0_u32..6, steps in steps()) {
         let count = 1 << shift;
-        let (mut writer, mut reader) = ring(words(count));
-        let (shared_writer, mut shared_reader) = shared_ring(words(count));
+        let (mut writer, mut reader) = ring(words(count * N));
+        let (shared_writer, mut shared_reader) = shared_ring(words(count * N));
         let mut oracle = VecDeque::new();
         for step in steps {
             match step {
                 // Never more than the ring holds: slots are as many.
-                Step::Publish(slot, length) if oracle.len() < count => {
-                    let entry = Entry { slot, length };
+                Step::Publish(entry) if oracle.len() < count => {
                     writer.publish(entry);
                     shared_writer.publish(entry);
                     oracle.push_back(entry);
                 }
-                Step::Publish(..) => {}
+                Step::Publish(_) => {}
                 Step::Take => {
                     let expected = oracle.pop_front();
                     prop_assert_eq!(reader.next(), expected);
@@ -64,14 +68,14 @@ proptest! {
         reads in 0_usize..64,
     ) {
         let memory = words(8);
-        let (_, mut reader) = ring(memory.clone());
+        let (_, mut reader) = ring::<1>(memory.clone());
         for (word, value) in memory.iter().zip(&written) {
             word.store(*value, std::sync::atomic::Ordering::Relaxed);
         }
         let mut taken = 0;
         for _ in 0..reads {
-            let Some(entry) = reader.next() else { break };
-            prop_assert!(entry.slot <= SLOT_MAX);
+            let Some([word]) = reader.next() else { break };
+            prop_assert!(word & PHASE_BIT == 0);
             taken += 1;
         }
         // The words say how far one comes: a lap while the bit is set, one while it is not.
@@ -110,54 +114,39 @@ proptest! {
 
 #[test]
 fn an_entry_is_what_the_picture_says() {
-    let memory = words(1);
+    let memory = words(2);
     let (mut writer, _) = ring(memory.clone());
-    writer.publish(Entry { slot: 3, length: 9 });
-    assert_eq!(
-        Word::load(&memory[0]),
-        1 << 63 | 3 << 32 | 9,
-        "the first lap has phase 1"
-    );
-    writer.publish(Entry {
-        slot: SLOT_MAX,
-        length: u32::MAX,
-    });
-    assert_eq!(
-        Word::load(&memory[0]),
-        u64::MAX >> 1,
-        "the second has phase 0"
-    );
+    let seen = || [Word::load(&memory[0]), Word::load(&memory[1])];
+    writer.publish([3, 9]);
+    assert_eq!(seen(), [1 << 63 | 3, 9], "the first lap has phase 1");
+    writer.publish([!PHASE_BIT, 7]);
+    assert_eq!(seen(), [u64::MAX >> 1, 7], "the second has phase 0");
 }
 
 #[test]
 fn threads_that_share_a_ring_lose_nothing() {
-    const EACH: u32 = 1000;
-    let (writer, mut reader) = shared_ring(words(4096));
+    const EACH: u64 = 1000;
+    let (writer, mut reader) = shared_ring(words(2 * 4096));
     let mut seen = std::collections::HashSet::new();
     std::thread::scope(|scope| {
         for thread in 0..4 {
             let writer = &writer;
             scope.spawn(move || {
                 for number in 0..EACH {
-                    writer.publish(Entry {
-                        slot: thread,
-                        length: number,
-                    });
+                    writer.publish([thread, number]);
                 }
             });
         }
         let mut next = [0; 4];
-        while seen.len() < 4 * EACH as usize {
-            let Some(Entry { slot, length }) = reader.next() else {
+        while seen.len() < 4 * usize::try_from(EACH).unwrap() {
+            let Some([thread, number]) = reader.next() else {
                 std::thread::yield_now();
                 continue;
             };
-            assert_eq!(
-                length, next[slot as usize],
-                "one thread's entries keep their order"
-            );
-            next[slot as usize] += 1;
-            assert!(seen.insert((slot, length)));
+            let next = &mut next[usize::try_from(thread).unwrap()];
+            assert_eq!(number, *next, "one thread's entries keep their order");
+            *next += 1;
+            assert!(seen.insert((thread, number)));
         }
     });
     assert!(reader.next().is_none());

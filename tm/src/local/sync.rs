@@ -1,19 +1,22 @@
 //! The atomics of the shared rings, in one place so that `--cfg loom` can put loom's there.
 
 #[cfg(loom)]
-pub(super) use loom::sync::atomic::{AtomicU64, Ordering, fence};
+pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
-pub(super) use std::sync::atomic::{AtomicU64, Ordering, fence};
+pub(crate) use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// A word that another process, or another thread, may be writing.
-pub(super) trait Word: Send + Sync {
+pub(crate) trait Word: Send + Sync {
     /// A relaxed load: the only access that is also defined for memory that is mapped for
     /// reading alone. Follow it with a fence where it must acquire.
     fn load(&self) -> u64;
 }
 
 /// A word that this side writes, and nobody else.
-pub(super) trait OwnWord: Word {
+pub(crate) trait OwnWord: Word {
+    /// Writes `value`, in no order with anything else.
+    fn store(&self, value: u64);
+
     /// Publishes everything before it with `value`.
     fn store_release(&self, value: u64);
 }
@@ -25,6 +28,10 @@ impl Word for std::sync::atomic::AtomicU64 {
 }
 
 impl OwnWord for std::sync::atomic::AtomicU64 {
+    fn store(&self, value: u64) {
+        self.store(value, std::sync::atomic::Ordering::Relaxed);
+    }
+
     fn store_release(&self, value: u64) {
         self.store(value, std::sync::atomic::Ordering::Release);
     }
@@ -39,13 +46,17 @@ impl Word for AtomicU64 {
 
 #[cfg(loom)]
 impl OwnWord for AtomicU64 {
+    fn store(&self, value: u64) {
+        self.store(value, Ordering::Relaxed);
+    }
+
     fn store_release(&self, value: u64) {
         self.store(value, Ordering::Release);
     }
 }
 
 /// Words in a row, wherever they are.
-pub(super) trait Words {
+pub(crate) trait Words {
     /// What they are.
     type Word: Word;
 

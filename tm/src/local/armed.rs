@@ -16,7 +16,7 @@ use super::sync::{AtomicU64, Ordering, OwnWord, Word, Words, fence};
 
 /// This side's word: odd while it sleeps, or is about to.
 #[derive(Debug)]
-pub(super) struct ArmedFlag<W> {
+pub(crate) struct ArmedFlag<W> {
     word: W,
     number: u64,
 }
@@ -26,12 +26,12 @@ where
     W::Word: OwnWord,
 {
     /// Over one word that is zero.
-    pub(super) fn new(word: W) -> Self {
+    pub(crate) fn new(word: W) -> Self {
         Self { word, number: 0 }
     }
 
     /// Says that this side is about to sleep. Look once more after it, then sleep.
-    pub(super) fn arm(&mut self) {
+    pub(crate) fn arm(&mut self) {
         if !self.is_armed() {
             self.step();
         }
@@ -40,7 +40,7 @@ where
     }
 
     /// Says that it is awake. Nothing depends on when the other side sees it.
-    pub(super) fn disarm(&mut self) {
+    pub(crate) fn disarm(&mut self) {
         if self.is_armed() {
             self.step();
         }
@@ -58,7 +58,7 @@ where
 
 /// The other side's word, seen by those who publish for it.
 #[derive(Debug)]
-pub(super) struct ArmedWatch<W> {
+pub(crate) struct ArmedWatch<W> {
     word: W,
     /// The last arming that was answered.
     answered: AtomicU64,
@@ -66,7 +66,7 @@ pub(super) struct ArmedWatch<W> {
 
 impl<W: Words> ArmedWatch<W> {
     /// Over the other side's word.
-    pub(super) fn new(word: W) -> Self {
+    pub(crate) fn new(word: W) -> Self {
         Self {
             word,
             answered: AtomicU64::new(0),
@@ -75,7 +75,7 @@ impl<W: Words> ArmedWatch<W> {
 
     /// Whether the other side sleeps and the caller is the one to wake it. Ask after each
     /// publication.
-    pub(super) fn must_wake(&self) -> bool {
+    pub(crate) fn must_wake(&self) -> bool {
         // SYNC POINT B: pairs with the fence in `ArmedFlag::arm`.
         fence(Ordering::SeqCst);
         let number = self.word.words()[0].load();

@@ -6,8 +6,6 @@ use std::sync::Arc;
 use super::ring::{RingReader, RingWriter, SharedRingWriter};
 use super::sync::AtomicU64;
 
-#[cfg(not(loom))]
-mod hostile;
 #[cfg(loom)]
 mod loom;
 #[cfg(not(loom))]
@@ -21,12 +19,12 @@ fn words(count: usize) -> Plain {
 }
 
 /// A ring that one thread writes.
-fn ring(words: Plain) -> (RingWriter<Plain>, RingReader<Plain>) {
+fn ring<const N: usize>(words: Plain) -> (RingWriter<Plain, N>, RingReader<Plain, N>) {
     (RingWriter::new(Arc::clone(&words)), RingReader::new(words))
 }
 
 /// A ring that several threads write.
-fn shared_ring(words: Plain) -> (SharedRingWriter<Plain>, RingReader<Plain>) {
+fn shared_ring<const N: usize>(words: Plain) -> (SharedRingWriter<Plain, N>, RingReader<Plain, N>) {
     (
         SharedRingWriter::new(Arc::clone(&words)),
         RingReader::new(words),

@@ -12,9 +12,9 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::SOCKET_PATH_BYTES_MAX;
-use super::stranger::ShmStranger;
+use super::stranger::{LocalStranger, Terms};
 use crate::lane::{Listener, Stranger};
-use crate::protocol::{Endpoint, ShmTuning};
+use crate::protocol::Endpoint;
 
 /// Connections that the kernel keeps until they are accepted.
 const BACKLOG: i32 = 1024;
@@ -28,11 +28,13 @@ pub(crate) fn socket_path(directory: &Path, name: &str) -> PathBuf {
     directory.join(format!("{name}.sock"))
 }
 
-/// Takes the place of `name` in `directory`, which is made when it is missing.
-pub(crate) fn listen(
+/// Takes the place of `name` in `directory`, which is made when it is missing. `endpoint` is
+/// what others call it.
+pub(crate) fn listen<T: Terms>(
     directory: &Path,
     name: &str,
-    tuning: &ShmTuning,
+    endpoint: Endpoint,
+    terms: T,
 ) -> io::Result<Box<dyn Listener>> {
     DirBuilder::new()
         .recursive(true)
@@ -54,27 +56,26 @@ pub(crate) fn listen(
     rustix::net::listen(&socket, BACKLOG)?;
     let identity = identity_of(&path)?;
     drop(lock);
-    Ok(Box::new(ShmListener {
+    Ok(Box::new(LocalListener {
         socket,
         path,
         identity,
-        directory: directory.to_owned(),
-        name: name.to_owned(),
-        tuning: tuning.clone(),
+        endpoint,
+        terms,
     }))
 }
 
 /// Connects to the node `name` in `directory`.
-pub(crate) fn connect(
+pub(crate) fn connect<T: Terms>(
     directory: &Path,
     name: &str,
-    tuning: &ShmTuning,
+    terms: T,
 ) -> io::Result<Box<dyn Stranger>> {
     let address = address_of(&socket_path(directory, name))?;
     let socket = socket()?;
     // On one host this is done at once, or fails.
     rustix::net::connect(&socket, &address)?;
-    Ok(Box::new(ShmStranger::new(socket, true, tuning.clone())))
+    Ok(Box::new(LocalStranger::new(socket, true, terms)))
 }
 
 fn socket() -> io::Result<OwnedFd> {
@@ -131,28 +132,27 @@ fn identity_of(path: &Path) -> io::Result<(u64, u64)> {
 }
 
 #[derive(Debug)]
-struct ShmListener {
+struct LocalListener<T> {
     socket: OwnedFd,
     path: PathBuf,
     identity: (u64, u64),
-    directory: PathBuf,
-    name: String,
-    tuning: ShmTuning,
+    endpoint: Endpoint,
+    terms: T,
 }
 
-impl AsFd for ShmListener {
+impl<T> AsFd for LocalListener<T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-impl Listener for ShmListener {
+impl<T: Terms> Listener for LocalListener<T> {
     fn try_accept(&mut self) -> io::Result<Option<Box<dyn Stranger>>> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         loop {
             match rustix::net::accept_with(&self.socket, flags) {
                 Ok(socket) => {
-                    let stranger = ShmStranger::new(socket, false, self.tuning.clone());
+                    let stranger = LocalStranger::new(socket, false, self.terms.clone());
                     return Ok(Some(Box::new(stranger)));
                 }
                 Err(Errno::AGAIN) => return Ok(None),
@@ -163,14 +163,11 @@ impl Listener for ShmListener {
     }
 
     fn local_endpoint(&self) -> Endpoint {
-        Endpoint::Shm {
-            directory: self.directory.clone(),
-            name: self.name.clone(),
-        }
+        self.endpoint.clone()
     }
 }
 
-impl Drop for ShmListener {
+impl<T> Drop for LocalListener<T> {
     fn drop(&mut self) {
         // Only its own file; a failure leaves a stale one, which the next node replaces.
         if identity_of(&self.path).is_ok_and(|identity| identity == self.identity) {
@@ -183,20 +180,36 @@ impl Drop for ShmListener {
 #[cfg(not(loom))]
 mod tests {
     use super::*;
+    use crate::protocol::Tuning;
+
+    fn listen(directory: &Path, name: &str) -> io::Result<Box<dyn Listener>> {
+        let endpoint = Endpoint::Shm {
+            directory: directory.to_owned(),
+            name: name.to_owned(),
+        };
+        crate::listen(&endpoint, &Tuning::default())
+    }
+
+    fn connect(directory: &Path, name: &str) -> io::Result<Box<dyn Stranger>> {
+        let endpoint = Endpoint::Shm {
+            directory: directory.to_owned(),
+            name: name.to_owned(),
+        };
+        crate::connect(&endpoint, &Tuning::default())
+    }
 
     #[test]
     fn a_place_is_taken_once_and_given_back() {
         let folder = tempfile::tempdir().unwrap();
         let directory = folder.path().join("net");
-        let tuning = ShmTuning::default();
-        let first = listen(&directory, "gw", &tuning).unwrap();
+        let first = listen(&directory, "gw").unwrap();
         assert_eq!(directory.symlink_metadata().unwrap().mode() & 0o777, 0o700);
-        let second = listen(&directory, "gw", &tuning).unwrap_err();
+        let second = listen(&directory, "gw").unwrap_err();
         assert_eq!(second.kind(), ErrorKind::AddrInUse);
-        let _other = listen(&directory, "b0", &tuning).unwrap();
+        let _other = listen(&directory, "b0").unwrap();
         drop(first);
         assert!(!socket_path(&directory, "gw").exists());
-        let _again = listen(&directory, "gw", &tuning).unwrap();
+        let _again = listen(&directory, "gw").unwrap();
     }
 
     #[test]
@@ -205,17 +218,16 @@ mod tests {
         let path = socket_path(folder.path(), "gw");
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         assert!(path.exists());
-        let tuning = ShmTuning::default();
-        assert!(connect(folder.path(), "gw", &tuning).is_err());
-        let _listener = listen(folder.path(), "gw", &tuning).unwrap();
-        connect(folder.path(), "gw", &tuning).unwrap();
+        assert!(connect(folder.path(), "gw").is_err());
+        let _listener = listen(folder.path(), "gw").unwrap();
+        connect(folder.path(), "gw").unwrap();
     }
 
     #[test]
     fn a_file_of_somebody_else_stays() {
         let folder = tempfile::tempdir().unwrap();
         let path = socket_path(folder.path(), "gw");
-        let listener = listen(folder.path(), "gw", &ShmTuning::default()).unwrap();
+        let listener = listen(folder.path(), "gw").unwrap();
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, "mine").unwrap();
         drop(listener);

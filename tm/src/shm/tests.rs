@@ -2,22 +2,23 @@
 //! hands of the test.
 
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 
-use super::super::bell::Bell;
-use super::super::layout::{Geometry, PUBLISH_AT, RETURN_AT};
-use super::super::memory::{OwnMemory, OwnWords, PeerMemory};
-use super::super::receiver::ShmReceiver;
-use super::super::ring::{Entry, RingWriter};
-use super::super::sender::ShmSender;
-use super::super::sync::{OwnWord, Words};
+use super::entry::Entry;
+use super::layout::{Geometry, PUBLISH_AT, RETURN_AT};
+use super::memory::{OwnMemory, PeerMemory};
+use super::receiver::ShmReceiver;
+use super::sender::ShmSender;
+use crate::local::bell::Bell;
+use crate::local::memory::OwnWords;
+use crate::local::ring::RingWriter;
+use crate::local::sync::{OwnWord, Words};
 use crate::{LaneError, LaneReceiver, LaneSender};
 
 /// Ours, and the peer's memory and bell ends.
 struct Attack {
     sender: ShmSender,
     receiver: ShmReceiver,
-    memory: Arc<OwnMemory>,
+    memory: OwnMemory,
     bells: [UnixStream; 2],
 }
 
@@ -39,11 +40,11 @@ fn attack() -> Attack {
 }
 
 impl Attack {
-    fn publisher(&self) -> RingWriter<OwnWords> {
+    fn publisher(&self) -> RingWriter<OwnWords, 1> {
         RingWriter::new(self.memory.words(PUBLISH_AT, SLOTS as usize))
     }
 
-    fn returner(&self) -> RingWriter<OwnWords> {
+    fn returner(&self) -> RingWriter<OwnWords, 1> {
         RingWriter::new(self.memory.words(RETURN_AT, SLOTS as usize))
     }
 }
@@ -86,12 +87,15 @@ fn impossible_publications_are_violations() {
     ] {
         let mut attack = attack();
         let mut publisher = attack.publisher();
-        publisher.publish(Entry {
-            slot: 1,
-            length: 100,
-        });
-        publisher.publish(entry);
-        publisher.publish(Entry { slot: 2, length: 1 });
+        publisher.publish(
+            Entry {
+                slot: 1,
+                length: 100,
+            }
+            .to_words(),
+        );
+        publisher.publish(entry.to_words());
+        publisher.publish(Entry { slot: 2, length: 1 }.to_words());
         let good = attack.receiver.try_receive_slot().unwrap().unwrap();
         assert_eq!(good.len(), 100);
         let refused = attack.receiver.try_receive_slot();
@@ -108,8 +112,8 @@ fn impossible_publications_are_violations() {
 fn a_slot_that_is_held_cannot_come_again() {
     let mut attack = attack();
     let mut publisher = attack.publisher();
-    publisher.publish(Entry { slot: 1, length: 1 });
-    publisher.publish(Entry { slot: 1, length: 1 });
+    publisher.publish(Entry { slot: 1, length: 1 }.to_words());
+    publisher.publish(Entry { slot: 1, length: 1 }.to_words());
     let held = attack.receiver.try_receive_slot().unwrap().unwrap();
     let again = attack.receiver.try_receive_slot();
     assert!(is_violation(&again, "not been returned"), "{again:?}");
@@ -124,7 +128,7 @@ fn impossible_returns_are_violations() {
         // Slot 0 is lent, not with the peer.
         let lent: Vec<_> = std::iter::from_fn(|| attack.sender.try_lend().unwrap()).collect();
         assert_eq!(lent.len(), SLOTS as usize);
-        returner.publish(Entry { slot, length: 0 });
+        returner.publish(Entry { slot, length: 0 }.to_words());
         let refused = attack.sender.try_lend();
         assert!(is_violation(&refused, "does not have"), "{refused:?}");
         assert!(attack.sender.try_lend().is_err());
@@ -139,8 +143,8 @@ fn a_slot_that_is_returned_twice_is_a_violation() {
         let slot = attack.sender.try_lend().unwrap().unwrap();
         attack.sender.commit(slot, 1).unwrap();
     }
-    returner.publish(Entry { slot: 2, length: 0 });
-    returner.publish(Entry { slot: 2, length: 0 });
+    returner.publish(Entry { slot: 2, length: 0 }.to_words());
+    returner.publish(Entry { slot: 2, length: 0 }.to_words());
     let refused = attack.sender.try_lend();
     assert!(is_violation(&refused, "slot 2"), "{refused:?}");
 }
@@ -180,7 +184,7 @@ fn an_endless_bell_does_not_keep_anybody() {
 fn what_is_committed_before_death_is_received() {
     let mut attack = attack();
     let mut publisher = attack.publisher();
-    publisher.publish(Entry { slot: 3, length: 7 });
+    publisher.publish(Entry { slot: 3, length: 7 }.to_words());
     attack.bells = [UnixStream::pair().unwrap().0, UnixStream::pair().unwrap().0];
     assert!(!attack.receiver.arm().unwrap(), "something is there");
     assert_eq!(

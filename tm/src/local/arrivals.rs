@@ -1,0 +1,119 @@
+//! Slots that the peer has filled. Unsafe island: hands them out, and keeps the books that
+//! prove that each is handed out once.
+
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::BytesMut;
+
+use super::loans::Row;
+use super::memory::Mapping;
+use crate::slot::{ReceivedSlot, SlotOwner};
+
+/// How slots go back to the peer.
+pub(crate) trait GoesBack: Send + Sync + fmt::Debug {
+    /// Slot `slot` is not needed here any more. Called from any thread.
+    fn give_back(&self, slot: u32);
+}
+
+/// The books of the slots that the peer fills, which go back when they are dropped, from any
+/// thread.
+#[derive(Debug)]
+pub(crate) struct Arrivals<B> {
+    memory: Arc<Mapping>,
+    row: Row,
+    /// Which of them are here.
+    held: Box<[AtomicBool]>,
+    back: B,
+}
+
+impl<B: GoesBack + 'static> Arrivals<B> {
+    /// Over slots that nothing in this process writes.
+    pub(crate) fn new(memory: Arc<Mapping>, row: Row, back: B) -> Self {
+        let held = (0..row.slots).map(|_| AtomicBool::new(false)).collect();
+        Self {
+            memory,
+            row,
+            held,
+            back,
+        }
+    }
+
+    /// Where they lie.
+    pub(crate) fn row(&self) -> Row {
+        self.row
+    }
+
+    /// Where they go.
+    pub(crate) fn back(&self) -> &B {
+        &self.back
+    }
+
+    /// Slot `slot`, which the peer says to have filled with `length` bytes, or what is wrong
+    /// with that. For the receiving half alone.
+    pub(crate) fn receive(
+        self: &Arc<Self>,
+        slot: u32,
+        length: u32,
+    ) -> Result<ReceivedSlot, &'static str> {
+        // Only the receiving half sets the flag, and who drops the slot clears it, so a load
+        // and a store do.
+        self.check(slot, length)?.store(true, Ordering::Relaxed);
+        let bytes = self.row.slot_in(&self.memory, slot, length);
+        let owner: Arc<dyn SlotOwner> = self.clone();
+        // SAFETY: slot and length are within the memory (checked above, and by `slot_in`),
+        // which stays mapped while `self` lives; nothing in this process writes it (`new`).
+        Ok(unsafe { ReceivedSlot::new(owner, slot, bytes) })
+    }
+
+    /// Appends the bytes of a slot that the peer says to have filled to `into` and gives the
+    /// slot back; how many they are, or what is wrong. For the receiving half alone.
+    pub(crate) fn copy(
+        &self,
+        slot: u32,
+        length: u32,
+        into: &mut BytesMut,
+    ) -> Result<usize, &'static str> {
+        self.check(slot, length)?;
+        let bytes = self.row.slot_in(&self.memory, slot, length);
+        let start = into.len();
+        into.resize(start + bytes.len(), 0);
+        let target = &mut into[start..];
+        // SAFETY: the memory is mapped for reading while `self` lives (`slot_in`, which checks
+        // its bounds too), and `target` is as long. It is memory of this process's own, so they
+        // do not overlap. That the peer may write meanwhile spoils only the copy.
+        unsafe {
+            ptr::copy_nonoverlapping(bytes.as_ptr().cast(), target.as_mut_ptr(), target.len());
+        }
+        self.back.give_back(slot);
+        Ok(bytes.len())
+    }
+
+    /// Whether the peer may have filled that; the mark of who has the slot.
+    fn check(&self, slot: u32, length: u32) -> Result<&AtomicBool, &'static str> {
+        let held = self
+            .held
+            .get(slot as usize)
+            .ok_or("there is no such slot")?;
+        if length > self.row.slot_bytes {
+            return Err("the slot is smaller");
+        }
+        // An honest peer fills a slot again only after it has read its return, which was
+        // released after the flag was cleared: relaxed is enough to see it cleared.
+        if held.load(Ordering::Relaxed) {
+            return Err("the slot has not been returned");
+        }
+        Ok(held)
+    }
+}
+
+impl<B: GoesBack> SlotOwner for Arrivals<B> {
+    fn give_back(&self, slot: u32) {
+        self.held[slot as usize].store(false, Ordering::Relaxed);
+        self.back.give_back(slot);
+    }
+}

@@ -1,0 +1,181 @@
+//! Slots of this side's that are lent to be filled. Unsafe island: makes slots out of memory,
+//! and keeps the books that prove that nobody else has them.
+
+#![allow(unsafe_code)]
+
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::memory::Mapping;
+use crate::slot::{LentSlot, SlotOwner};
+
+/// Where slots of one size lie in a memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Row {
+    /// Where the first one begins.
+    pub(crate) at: usize,
+    /// How many there are.
+    pub(crate) slots: u32,
+    /// Bytes that each holds.
+    pub(crate) slot_bytes: u32,
+    /// From the beginning of one to that of the next.
+    pub(crate) stride: usize,
+}
+
+impl Row {
+    /// Where slot `slot` begins.
+    pub(crate) fn slot_at(self, slot: u32) -> usize {
+        self.at + slot as usize * self.stride
+    }
+
+    /// Where the last one ends.
+    pub(crate) fn end(self) -> usize {
+        self.slot_at(self.slots)
+    }
+
+    /// The first `length` bytes of slot `slot` in `memory`. The pointer is good for reads (and
+    /// for writes, where the mapping is) as long as the memory lives.
+    pub(crate) fn slot_in(self, memory: &Mapping, slot: u32, length: u32) -> NonNull<[u8]> {
+        assert!(
+            slot < self.slots
+                && length <= self.slot_bytes
+                && self.slot_bytes as usize <= self.stride
+        );
+        memory.range(self.slot_at(slot), length as usize)
+    }
+}
+
+/// The books of this side's slots.
+#[derive(Debug)]
+pub(crate) struct Loans {
+    shared: Arc<Unused>,
+    /// Who has each slot.
+    holders: Box<[Holder]>,
+    /// Slots that nobody has; the last one was used last, and is lent first, while the
+    /// caches still know it.
+    free: Vec<u32>,
+}
+
+/// Who has a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Holder {
+    /// Nobody.
+    Free,
+    /// The caller, to fill it.
+    Lent,
+    /// The peer.
+    Peer,
+}
+
+impl Loans {
+    /// Over slots that nothing else uses, in memory that no other process can write.
+    pub(crate) fn new(memory: Arc<Mapping>, row: Row) -> Self {
+        assert!(memory.is_ours_alone());
+        let slots = row.slots;
+        Self {
+            shared: Arc::new(Unused {
+                memory,
+                row,
+                slots: Mutex::new(Vec::new()),
+                any: AtomicBool::new(false),
+            }),
+            holders: vec![Holder::Free; slots as usize].into_boxed_slice(),
+            free: (0..slots).rev().collect(),
+        }
+    }
+
+    /// Where they lie.
+    pub(crate) fn row(&self) -> Row {
+        self.shared.row
+    }
+
+    /// Whether one can be lent.
+    pub(crate) fn has_free(&self) -> bool {
+        !self.free.is_empty()
+    }
+
+    /// Lends a slot that nobody has.
+    pub(crate) fn lend(&mut self) -> Option<LentSlot> {
+        let slot = self.free.pop()?;
+        self.holders[slot as usize] = Holder::Lent;
+        let Unused { memory, row, .. } = &*self.shared;
+        let bytes = row.slot_in(memory, slot, row.slot_bytes);
+        let owner: Arc<dyn SlotOwner> = self.shared.clone();
+        // SAFETY: the memory stays mapped for writing while `shared` lives, which keeps it,
+        // and began as zeros. The slot was free: it was lent to nobody, or has been given
+        // back by whom it was lent to (`collect_unused`), or by the peer after it was
+        // redeemed (`take_back`), and it is not lent again before one of these. No other
+        // process can write it (`new`).
+        Some(unsafe { LentSlot::new(owner, slot, bytes) })
+    }
+
+    /// Fills a slot that nobody has with a copy of `unit`, for the peer.
+    pub(crate) fn fill(&mut self, unit: &[u8]) -> Option<u32> {
+        let slot = *self.free.last()?;
+        let Unused { memory, row, .. } = &*self.shared;
+        let bytes = row.slot_in(memory, slot, row.slot_bytes);
+        assert!(unit.len() <= bytes.len());
+        self.free.pop();
+        self.holders[slot as usize] = Holder::Peer;
+        // SAFETY: the memory stays mapped for writing while `shared` lives, and holds `unit`
+        // (asserted). The slot was free, so nothing else in this process refers to it (see
+        // `lend`), and no other process can write it; `unit` lies elsewhere, as a slice of
+        // this process never refers to a slot that is free.
+        unsafe { ptr::copy_nonoverlapping(unit.as_ptr(), bytes.as_ptr().cast(), unit.len()) };
+        Some(slot)
+    }
+
+    /// Passes a slot that was lent here on to the peer; one that was not comes back.
+    pub(crate) fn redeem(&mut self, slot: LentSlot) -> Result<u32, LentSlot> {
+        let slot = slot.redeem(&self.shared)?;
+        self.holders[slot as usize] = Holder::Peer;
+        Ok(slot)
+    }
+
+    /// The peer says that it has read `slot`; whether it had it.
+    pub(crate) fn take_back(&mut self, slot: u32) -> bool {
+        match self.holders.get_mut(slot as usize) {
+            Some(holder @ Holder::Peer) => *holder = Holder::Free,
+            _ => return false,
+        }
+        self.free.push(slot);
+        true
+    }
+
+    /// Takes in the slots that were lent and dropped.
+    pub(crate) fn collect_unused(&mut self) {
+        if self.shared.any.load(Ordering::Acquire) {
+            let mut unused = self.shared.slots();
+            self.shared.any.store(false, Ordering::Relaxed);
+            for slot in unused.drain(..) {
+                self.holders[slot as usize] = Holder::Free;
+                self.free.push(slot);
+            }
+        }
+    }
+}
+
+/// Where lent slots go that are dropped unused, from any thread.
+#[derive(Debug)]
+struct Unused {
+    memory: Arc<Mapping>,
+    row: Row,
+    slots: Mutex<Vec<u32>>,
+    /// Whether it is worth to lock.
+    any: AtomicBool,
+}
+
+impl Unused {
+    fn slots(&self) -> MutexGuard<'_, Vec<u32>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl SlotOwner for Unused {
+    fn give_back(&self, slot: u32) {
+        let mut slots = self.slots();
+        slots.push(slot);
+        self.any.store(true, Ordering::Release);
+    }
+}

@@ -1,0 +1,145 @@
+//! A ring of entries that one side writes and the other reads, without an index in common.
+//!
+//! An entry is `N` words. The first carries a **phase** bit that flips at each wrap: the
+//! reader knows by it whether an entry is new, so that nothing is zeroed and no index is
+//! shared. The first lap has phase 1, over words that begin as 0.
+//!
+//! ```text
+//!   63     62 ................... 0
+//!  phase     what the entry says        (and N - 1 words more, written before)
+//! ```
+//!
+//! A ring never overflows because what travels through it is limited: an entry stands for
+//! something of which there is as much as entries at most (a slot, a request), and that
+//! comes again only after the other side has read its entry and answered. A peer that
+//! ignores this can only spoil what it reads itself, or hand over entries that are checked
+//! when they are read.
+
+use super::sync::{AtomicU64, Ordering, OwnWord, Word, Words, fence};
+
+/// The bit of an entry's first word that is the ring's.
+pub(crate) const PHASE_BIT: u64 = 1 << 63;
+
+/// Which entry position `position` uses of `count`, and the phase that its lap has.
+fn place_of(position: u64, count: usize) -> (usize, u64) {
+    debug_assert!(count.is_power_of_two());
+    // The mask keeps the part that any `usize` holds.
+    #[allow(clippy::cast_possible_truncation, reason = "only the low bits count")]
+    let place = position as usize & (count - 1);
+    let lap = position >> count.trailing_zeros();
+    let phase = if lap.is_multiple_of(2) { PHASE_BIT } else { 0 };
+    (place, phase)
+}
+
+/// The writing end of a ring, for one owner.
+#[derive(Debug)]
+pub(crate) struct RingWriter<W, const N: usize> {
+    words: W,
+    /// Where the next entry goes.
+    position: u64,
+}
+
+impl<W: Words, const N: usize> RingWriter<W, N>
+where
+    W::Word: OwnWord,
+{
+    /// Over words that are zero, a power of two of entries.
+    pub(crate) fn new(words: W) -> Self {
+        Self { words, position: 0 }
+    }
+
+    /// Hands over `entry` and everything written before.
+    pub(crate) fn publish(&mut self, entry: [u64; N]) {
+        write(self.words.words(), self.position, entry);
+        self.position = self.position.wrapping_add(1);
+    }
+}
+
+/// The writing end of a ring, for any number of threads.
+#[derive(Debug)]
+pub(crate) struct SharedRingWriter<W, const N: usize> {
+    words: W,
+    /// Where the next entry goes. Its order with other memory does not matter: it only
+    /// gives each thread a word of its own.
+    position: AtomicU64,
+}
+
+impl<W: Words, const N: usize> SharedRingWriter<W, N>
+where
+    W::Word: OwnWord,
+{
+    /// Over words that are zero, a power of two of entries.
+    pub(crate) fn new(words: W) -> Self {
+        Self {
+            words,
+            position: AtomicU64::new(0),
+        }
+    }
+
+    /// Hands over `entry` and everything written before. The reader takes entries in the
+    /// order of their places: one whose writer is held up here holds up those behind it,
+    /// which only delays the return of slots.
+    pub(crate) fn publish(&self, entry: [u64; N]) {
+        let position = self.position.fetch_add(1, Ordering::Relaxed);
+        write(self.words.words(), position, entry);
+    }
+}
+
+/// The reading end of a ring.
+#[derive(Debug)]
+pub(crate) struct RingReader<W, const N: usize> {
+    words: W,
+    /// Where the next entry is expected.
+    position: u64,
+}
+
+impl<W: Words, const N: usize> RingReader<W, N> {
+    /// Over words that were zero before the first entry, a power of two of entries.
+    pub(crate) fn new(words: W) -> Self {
+        Self { words, position: 0 }
+    }
+
+    /// The next entry, or `None` when there is none yet; its phase bit is zero. What it says
+    /// is the writer's claim, to be checked.
+    pub(crate) fn next(&mut self) -> Option<[u64; N]> {
+        let (start, first) = self.look()?;
+        // SYNC POINT A: pairs with the release store in `write`; what the writer wrote
+        // before it is visible from here on.
+        fence(Ordering::Acquire);
+        let words = self.words.words();
+        let mut entry = [first & !PHASE_BIT; N];
+        for (at, word) in entry.iter_mut().enumerate().skip(1) {
+            *word = words[start + at].load();
+        }
+        self.position = self.position.wrapping_add(1);
+        Some(entry)
+    }
+
+    /// Whether there is a next entry.
+    pub(crate) fn has_next(&self) -> bool {
+        self.look().is_some()
+    }
+
+    /// Where the next entry begins, and its first word, if it is there.
+    fn look(&self) -> Option<(usize, u64)> {
+        let words = self.words.words();
+        let (place, phase) = place_of(self.position, words.len() / N);
+        let word = words[place * N].load();
+        (word & PHASE_BIT == phase).then_some((place * N, word))
+    }
+}
+
+/// Hands over `entry` at `position`, and everything written before.
+fn write<W: OwnWord, const N: usize>(words: &[W], position: u64, entry: [u64; N]) {
+    let (place, phase) = place_of(position, words.len() / N);
+    let [first, rest @ ..] = &entry[..] else {
+        return;
+    };
+    debug_assert!(first & PHASE_BIT == 0);
+    for (at, word) in rest.iter().enumerate() {
+        // A reader that looks too early sees the phase of the lap before.
+        words[place * N + 1 + at].store(*word);
+    }
+    // SYNC POINT A: pairs with the acquire fence in `RingReader::next`.
+    words[place * N].store_release(first & !PHASE_BIT | phase);
+}

@@ -1,0 +1,50 @@
+//! How a connection becomes a lane of shared memory.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use super::greeting;
+use super::layout::Geometry;
+use super::memory::{OwnMemory, PeerMemory};
+use super::receiver::ShmReceiver;
+use super::sender::ShmSender;
+use crate::lane::{Lane, LaneClass};
+use crate::local::greeting::{Dialect, TERMS_BYTES};
+use crate::local::stranger::{Ends, Terms};
+use crate::protocol::ShmTuning;
+
+/// What this side wants of a lane.
+#[derive(Debug, Clone)]
+pub(super) struct ShmTerms {
+    pub(super) tuning: ShmTuning,
+}
+
+impl Terms for ShmTerms {
+    const PROTOCOL: &'static str = super::PROTOCOL;
+    const DIALECT: Dialect = greeting::DIALECT;
+    type Own = OwnMemory;
+    type Peer = PeerMemory;
+
+    fn prepare(&self, class: LaneClass) -> io::Result<(OwnMemory, OwnedFd, [u8; TERMS_BYTES])> {
+        let geometry = Geometry::tuned(&self.tuning, class)
+            .map_err(|what| io::Error::new(io::ErrorKind::InvalidInput, what))?;
+        let (own, file) = OwnMemory::new(geometry)?;
+        Ok((own, file, greeting::encode(geometry)))
+    }
+
+    fn meet(
+        &self,
+        _own: &OwnMemory,
+        said: &[u8; TERMS_BYTES],
+        memory: &OwnedFd,
+    ) -> Result<PeerMemory, String> {
+        PeerMemory::new(memory, greeting::decode(said)?)
+    }
+
+    fn lane(&self, own: OwnMemory, peer: PeerMemory, ends: Ends) -> io::Result<Lane> {
+        Ok(Lane {
+            sender: Box::new(ShmSender::new(&own, &peer, ends.sending)),
+            receiver: Box::new(ShmReceiver::new(&own, &peer, ends.receiving)),
+        })
+    }
+}
