@@ -38,6 +38,7 @@
 pub mod conformance;
 mod crowd;
 mod gather;
+pub mod hsl;
 pub mod lane;
 mod local;
 mod piece;
@@ -57,5 +58,6 @@ pub use lane::{
 pub use pipe::{Pipe, Pipes};
 pub use poller::{Interest, Poller, Ready, Waker};
 pub use protocol::{
-    Endpoint, EndpointError, Protocol, ShmTuning, TcpTuning, Tuning, connect, largest_frame, listen,
+    Endpoint, EndpointError, HslTuning, Protocol, ShmTuning, TcpTuning, Tuning, connect,
+    largest_frame, listen,
 };

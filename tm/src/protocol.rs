@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::lane::{LaneClass, Listener, Stranger};
 use crate::local::{SOCKET_PATH_BYTES_MAX, meeting};
-use crate::{shm, tcp};
+use crate::{hsl, shm, tcp};
 
 /// A protocol that networks can be made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -19,11 +19,13 @@ pub enum Protocol {
     Tcp,
     /// Memory shared between the processes of one host.
     Shm,
+    /// Remote write: messages are stored in the receiver's memory.
+    Hsl,
 }
 
 impl Protocol {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::Tcp, Self::Shm];
+    pub const ALL: [Self; 3] = [Self::Tcp, Self::Shm, Self::Hsl];
 
     /// Its name in the cluster file.
     #[must_use]
@@ -31,6 +33,7 @@ impl Protocol {
         match self {
             Self::Tcp => "tcp",
             Self::Shm => "shm",
+            Self::Hsl => "hsl",
         }
     }
 }
@@ -54,7 +57,7 @@ impl FromStr for Protocol {
 
 /// A name that is no protocol's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown protocol {0:?}; there are \"tcp\" and \"shm\"")]
+#[error("unknown protocol {0:?}; there are \"tcp\", \"shm\" and \"hsl\"")]
 pub struct UnknownProtocol(pub String);
 
 /// Where a node listens on a network. Two that are equal are the same place, as far as can
@@ -71,6 +74,13 @@ pub enum Endpoint {
     },
     /// A name in a folder where the nodes of one host meet.
     Shm {
+        /// The folder.
+        directory: PathBuf,
+        /// The name.
+        name: String,
+    },
+    /// A name in a folder where the nodes of a network of remote write meet.
+    Hsl {
         /// The folder.
         directory: PathBuf,
         /// The name.
@@ -94,7 +104,7 @@ impl Endpoint {
     ) -> Result<Self, EndpointError> {
         match protocol {
             Protocol::Tcp => Self::parse_tcp(text),
-            Protocol::Shm => Self::parse_shm(text, directory),
+            Protocol::Shm | Protocol::Hsl => Self::parse_name(protocol, text, directory),
         }
     }
 
@@ -104,6 +114,7 @@ impl Endpoint {
         match self {
             Self::Tcp { .. } => Protocol::Tcp,
             Self::Shm { .. } => Protocol::Shm,
+            Self::Hsl { .. } => Protocol::Hsl,
         }
     }
 
@@ -139,9 +150,14 @@ impl Endpoint {
         }
     }
 
-    fn parse_shm(text: &str, directory: Option<&Path>) -> Result<Self, EndpointError> {
+    /// A name in a folder.
+    fn parse_name(
+        protocol: Protocol,
+        text: &str,
+        directory: Option<&Path>,
+    ) -> Result<Self, EndpointError> {
         let error = |what| EndpointError {
-            protocol: Protocol::Shm,
+            protocol,
             text: text.to_owned(),
             what,
         };
@@ -152,16 +168,16 @@ impl Endpoint {
                 "expected a name without '/' that does not start with '.'",
             ));
         }
-        let endpoint = Self::Shm {
-            directory: directory.to_owned(),
-            name: text.to_owned(),
-        };
         if meeting::socket_path(directory, text).as_os_str().len() > SOCKET_PATH_BYTES_MAX {
             return Err(error(
                 "directory and name together are too long for a socket's path",
             ));
         }
-        Ok(endpoint)
+        let (directory, name) = (directory.to_owned(), text.to_owned());
+        Ok(match protocol {
+            Protocol::Hsl => Self::Hsl { directory, name },
+            _ => Self::Shm { directory, name },
+        })
     }
 }
 
@@ -187,7 +203,9 @@ impl fmt::Display for Endpoint {
         match self {
             Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
             Self::Tcp { host, port } => write!(f, "{host}:{port}"),
-            Self::Shm { directory, name } => f.write_str(&directory.join(name).to_string_lossy()),
+            Self::Shm { directory, name } | Self::Hsl { directory, name } => {
+                f.write_str(&directory.join(name).to_string_lossy())
+            }
         }
     }
 }
@@ -211,6 +229,8 @@ pub struct Tuning {
     pub tcp: TcpTuning,
     /// For shared memory.
     pub shm: ShmTuning,
+    /// For remote write.
+    pub hsl: HslTuning,
 }
 
 /// How TCP is tuned.
@@ -278,12 +298,46 @@ impl Default for ShmTuning {
     }
 }
 
+/// How remote write is tuned. Memory is only taken from the system when it is first used, and
+/// slots that were used last are used first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HslTuning {
+    /// Bytes of the largest message of a bulk lane, and so the largest frame. Default: 64 KiB
+    /// and 128, a fragment of 64 KiB with its header and descriptors.
+    pub bulk_slot_bytes: usize,
+    /// Messages of a bulk lane that can be on their way. Default: 64, as with shared memory.
+    pub bulk_slots: usize,
+    /// Bytes of the largest message of an urgent lane. Default: 4.5 KiB.
+    pub urgent_slot_bytes: usize,
+    /// Messages of an urgent lane that can be on their way. Default: 64.
+    pub urgent_slots: usize,
+    /// Bytes of the largest control message; what is larger goes by rendezvous. Default:
+    /// 16 KiB, as in paper 000.
+    pub threshold_bytes: usize,
+    /// How this side learns that something has come. Default: adaptive.
+    pub mode: hsl::Mode,
+}
+
+impl Default for HslTuning {
+    fn default() -> Self {
+        Self {
+            bulk_slot_bytes: (64 << 10) + 128,
+            bulk_slots: 64,
+            urgent_slot_bytes: (4 << 10) + 512,
+            urgent_slots: 64,
+            threshold_bytes: 16 << 10,
+            mode: hsl::Mode::default(),
+        }
+    }
+}
+
 /// The largest frame, header included, that the bulk lane of a protocol carries whole.
 #[must_use]
 pub fn largest_frame(protocol: Protocol, tuning: &Tuning) -> usize {
     match protocol {
         Protocol::Tcp => tcp::FRAME_BYTES_MAX,
         Protocol::Shm => tuning.shm.bulk_slot_bytes,
+        Protocol::Hsl => tuning.hsl.bulk_slot_bytes,
     }
 }
 
@@ -295,6 +349,7 @@ pub fn listen(endpoint: &Endpoint, tuning: &Tuning) -> io::Result<Box<dyn Listen
     match endpoint {
         Endpoint::Tcp { host, port } => tcp::listen(host, *port, &tuning.tcp),
         Endpoint::Shm { directory, name } => shm::listen(directory, name, &tuning.shm),
+        Endpoint::Hsl { directory, name } => hsl::listen(directory, name, &tuning.hsl),
     }
 }
 
@@ -309,6 +364,7 @@ pub fn connect(endpoint: &Endpoint, tuning: &Tuning) -> io::Result<Box<dyn Stran
     match endpoint {
         Endpoint::Tcp { host, port } => tcp::connect(host, *port, &tuning.tcp),
         Endpoint::Shm { directory, name } => shm::connect(directory, name, &tuning.shm),
+        Endpoint::Hsl { directory, name } => hsl::connect(directory, name, &tuning.hsl),
     }
 }
 

@@ -129,7 +129,10 @@ pub fn peer_killed(rig: &Rig, child: &str) {
     let mut listener = listen(&rig.endpoint, &rig.tuning).expect("listening");
     let place = match listener.local_endpoint() {
         Endpoint::Tcp { host, port } => format!("tcp\n{host}\n{port}"),
-        Endpoint::Shm { directory, name } => format!("shm\n{}\n{name}", directory.display()),
+        Endpoint::Shm { directory, name } | Endpoint::Hsl { directory, name } => {
+            let protocol = rig.endpoint.protocol();
+            format!("{protocol}\n{}\n{name}", directory.display())
+        }
     };
     // The test harness knows its tests by their path without the crate.
     let (_, test) = child.split_once("::").expect("a path");
@@ -192,6 +195,10 @@ pub fn child() {
             port: field().parse().expect("a port"),
         },
         Protocol::Shm => Endpoint::Shm {
+            directory: field().into(),
+            name: field(),
+        },
+        Protocol::Hsl => Endpoint::Hsl {
             directory: field().into(),
             name: field(),
         },

@@ -53,3 +53,57 @@ mod shm {
 
     crate::conformance_suite!(rig);
 }
+
+mod hsl {
+    use super::{Endpoint, Rig, Tuning};
+    use crate::HslTuning;
+    use crate::hsl::Mode;
+
+    fn rig_in(mode: Mode) -> Rig {
+        let folder = tempfile::tempdir().unwrap();
+        let endpoint = Endpoint::Hsl {
+            directory: folder.path().to_owned(),
+            name: "peer".into(),
+        };
+        let tuning = Tuning {
+            hsl: HslTuning {
+                mode,
+                ..HslTuning::default()
+            },
+            ..Tuning::default()
+        };
+        Rig {
+            endpoint,
+            tuning,
+            keep: Box::new(folder),
+        }
+    }
+
+    mod adaptive {
+        // An `Option` like the other rigs.
+        #[allow(clippy::unnecessary_wraps)]
+        fn rig() -> Option<super::Rig> {
+            Some(super::rig_in(super::Mode::Adaptive))
+        }
+
+        crate::conformance_suite!(rig);
+    }
+
+    mod interrupt {
+        #[allow(clippy::unnecessary_wraps)]
+        fn rig() -> Option<super::Rig> {
+            Some(super::rig_in(super::Mode::Interrupt))
+        }
+
+        crate::conformance_suite!(rig);
+    }
+
+    mod polling {
+        #[allow(clippy::unnecessary_wraps)]
+        fn rig() -> Option<super::Rig> {
+            Some(super::rig_in(super::Mode::Polling))
+        }
+
+        crate::conformance_suite!(rig);
+    }
+}

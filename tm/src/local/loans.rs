@@ -95,6 +95,11 @@ impl Loans {
         !self.free.is_empty()
     }
 
+    /// How many are lent, as far as has been looked.
+    pub(crate) fn lent_or_with_peer(&self) -> usize {
+        self.holders.len() - self.free.len()
+    }
+
     /// Lends a slot that nobody has.
     pub(crate) fn lend(&mut self) -> Option<LentSlot> {
         let slot = self.free.pop()?;

@@ -1,7 +1,12 @@
 //! The atomics of the shared rings, in one place so that `--cfg loom` can put loom's there.
 
 #[cfg(loom)]
+pub(crate) use loom::sync::Mutex;
+#[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};
+#[cfg(not(loom))]
+pub(crate) use std::sync::Mutex;
+pub(crate) use std::sync::TryLockError;
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicU64, Ordering, fence};
 

@@ -1,0 +1,108 @@
+//! Numbered places at the other side that this one may write: control slots, or buffers.
+
+use super::message::GROUP;
+
+/// The places that were granted and not used since.
+#[derive(Debug)]
+pub(super) struct Grants {
+    count: u32,
+    /// The last one was granted last, and is used first, while the caches still know it.
+    free: Vec<u32>,
+    /// A bit for each that is free.
+    granted: Box<[u64]>,
+}
+
+impl Grants {
+    /// None of `count` places yet.
+    pub(super) fn new(count: u32) -> Self {
+        Self {
+            count,
+            free: Vec::with_capacity(count as usize),
+            granted: vec![0; count.div_ceil(GROUP) as usize].into_boxed_slice(),
+        }
+    }
+
+    /// How many may be written.
+    pub(super) fn len(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Takes one to write.
+    pub(super) fn take(&mut self) -> Option<u32> {
+        let place = self.free.pop()?;
+        self.granted[(place / GROUP) as usize] &= !(1 << (place % GROUP));
+        Some(place)
+    }
+
+    /// The places of `group` whose bits are set may be written; or what is wrong with that,
+    /// and then none of them.
+    pub(super) fn grant(&mut self, group: u32, mask: u64) -> Result<(), &'static str> {
+        if mask == 0 {
+            return Ok(());
+        }
+        let first = group.checked_mul(GROUP).ok_or("there is no such group")?;
+        let granted = self
+            .granted
+            .get_mut(group as usize)
+            .ok_or("there is no such group")?;
+        let last = first + (u64::BITS - 1 - mask.leading_zeros());
+        if last >= self.count {
+            return Err("there is no such slot");
+        }
+        if *granted & mask != 0 {
+            return Err("the slot was free already");
+        }
+        *granted |= mask;
+        let mut rest = mask;
+        while rest != 0 {
+            self.free.push(first + rest.trailing_zeros());
+            rest &= rest - 1;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        /// Whatever is granted, each place is there once, and only those that exist.
+        #[test]
+        fn grants_are_a_set(
+            count in 1..200_u32,
+            steps in proptest::collection::vec((0..5_u32, any::<u64>(), any::<bool>()), 0..200),
+        ) {
+            let mut grants = Grants::new(count);
+            let mut oracle = BTreeSet::new();
+            for (group, mask, takes) in steps {
+                if takes {
+                    let taken = grants.take();
+                    prop_assert_eq!(taken.is_some(), !oracle.is_empty());
+                    prop_assert!(taken.is_none_or(|place| oracle.remove(&place)));
+                    continue;
+                }
+                // Few bits, so that some of them are new.
+                let mask = mask & mask.rotate_left(17) & mask.rotate_left(31);
+                let places: Vec<u32> = (0..GROUP)
+                    .filter(|bit| mask >> bit & 1 == 1)
+                    .map(|bit| group * GROUP + bit)
+                    .collect();
+                let fits = places.iter().all(|place| *place < count && !oracle.contains(place));
+                prop_assert_eq!(grants.grant(group, mask).is_ok(), fits);
+                if fits {
+                    oracle.extend(places);
+                }
+                prop_assert_eq!(grants.len(), oracle.len());
+            }
+        }
+    }
+
+    #[test]
+    fn groups_that_cannot_be_are_refused() {
+        assert!(Grants::new(64).grant(u32::MAX, 1).is_err());
+        assert!(Grants::new(64).grant(1, 1).is_err());
+    }
+}

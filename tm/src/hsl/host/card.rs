@@ -1,0 +1,216 @@
+//! The half of the card that sends. Unsafe island: it stores in the other side's memory what an
+//! entry names, after checking that all of it is registered.
+
+#![allow(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use super::{ListPlace, Mode};
+use crate::hsl::counters::Tally;
+use crate::hsl::put::{
+    Address, Descriptor, ENTRY_WORDS, MessageId, NodeNumber, Notify, PutError, Received, Sending,
+};
+use crate::local::armed::ArmedWatch;
+use crate::local::bell::Bell;
+use crate::local::memory::{Mapping, OwnWords, PeerWords};
+use crate::local::ring::RingWriter;
+use crate::local::sync::{Ordering, Word, Words, fence};
+
+/// Entries whose end has been asked for and not been taken in, at most.
+const SENT_MOST: usize = 1024;
+
+/// The sending half of an emulated card, connected to one other node.
+#[derive(Debug)]
+pub struct HostCard {
+    node: NodeNumber,
+    peer: NodeNumber,
+    mode: Mode,
+    /// Registered memory of this side: its addresses are offsets.
+    local: Arc<Mapping>,
+    /// The other side's memory.
+    window: Arc<Mapping>,
+    /// Which part of it is registered; the rest are its lists.
+    registered: Range<u64>,
+    list: RingWriter<OwnWords, ENTRY_WORDS>,
+    /// Entries that the other side's list holds.
+    entries: u64,
+    /// Entries that were written to it.
+    written: u64,
+    /// Entries of it that were read, as far as is known.
+    read: u64,
+    head: PeerWords,
+    armed: ArmedWatch<PeerWords>,
+    bell: Arc<Bell>,
+    /// Messages that have been sent, of which nobody has asked yet.
+    sent: VecDeque<MessageId>,
+    tally: Arc<Tally>,
+}
+
+/// What a card is connected to.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    /// This node.
+    pub(crate) node: NodeNumber,
+    /// The other one.
+    pub(crate) peer: NodeNumber,
+    /// The other side's memory, mapped for writing.
+    pub(crate) window: Arc<Mapping>,
+    /// Which part of it is registered.
+    pub(crate) registered: Range<usize>,
+    /// Which list of it this card writes.
+    pub(crate) list: ListPlace,
+    /// How its reader is woken.
+    pub(crate) bell: Arc<Bell>,
+}
+
+impl HostCard {
+    /// A card that sends from `local`, where an entry may name only what nobody writes
+    /// meanwhile.
+    pub(crate) fn new(local: Arc<Mapping>, mode: Mode, to: Connection) -> Self {
+        let Connection {
+            node,
+            peer,
+            window,
+            registered,
+            list,
+            bell,
+        } = to;
+        assert!(registered.end <= window.len());
+        Self {
+            node,
+            peer,
+            mode,
+            local,
+            registered: registered.start as u64..registered.end as u64,
+            list: RingWriter::new(window.words(list.at, list.entries * ENTRY_WORDS)),
+            entries: list.entries as u64,
+            written: 0,
+            read: 0,
+            head: window.peer_words(list.head_at, 1),
+            armed: ArmedWatch::new(window.peer_words(list.armed_at, 1)),
+            window,
+            bell,
+            sent: VecDeque::with_capacity(SENT_MOST),
+            tally: Tally::new(),
+        }
+    }
+
+    /// Whether the other side's list has room for an entry.
+    fn has_room(&mut self) -> Result<bool, PutError> {
+        if self.written.wrapping_sub(self.read) < self.entries {
+            return Ok(true);
+        }
+        let read = self.head.words()[0].load();
+        // SYNC POINT C: pairs with the release store in `HostList::next_received`; what is
+        // written from here on is behind what was read.
+        fence(Ordering::Acquire);
+        if self.written.wrapping_sub(read) > self.entries {
+            return Err(PutError::Peer("it has read what was not written"));
+        }
+        self.read = read;
+        Ok(self.written.wrapping_sub(read) < self.entries)
+    }
+
+    /// Where an entry's data is and goes, if all of it is registered.
+    fn check(&self, descriptor: &Descriptor) -> Result<Option<[NonNull<[u8]>; 2]>, PutError> {
+        let Descriptor {
+            destination,
+            local,
+            remote,
+            length,
+            ..
+        } = *descriptor;
+        if destination != self.peer {
+            return Err(PutError::Node(destination));
+        }
+        if length == 0 {
+            return Ok(None);
+        }
+        let here = range_within(local, length, &(0..self.local.len() as u64))
+            .ok_or(PutError::Local(local, length))?;
+        let there = range_within(remote, length, &self.registered)
+            .ok_or(PutError::Remote(remote, length))?;
+        Ok(Some([
+            self.local.range(here, length as usize),
+            self.window.range(there, length as usize),
+        ]))
+    }
+
+    fn notify(&mut self, descriptor: &Descriptor) {
+        self.list.publish(
+            Received {
+                source: self.node,
+                message: descriptor.message,
+                length: descriptor.length,
+                words: descriptor.words,
+            }
+            .to_words(),
+        );
+        self.written = self.written.wrapping_add(1);
+        self.tally.notifications.add(1);
+        let rings = match self.mode {
+            Mode::Polling => false,
+            Mode::Interrupt => true,
+            Mode::Adaptive => self.armed.must_wake(),
+        };
+        if rings {
+            self.tally.doorbells.add(1);
+            self.bell.ring();
+        }
+    }
+}
+
+impl Sending for HostCard {
+    fn try_add(&mut self, descriptor: &Descriptor) -> Result<(), PutError> {
+        let Notify { sent, received } = descriptor.notify;
+        if (received && !self.has_room()?) || (sent && self.sent.len() == SENT_MOST) {
+            return Err(PutError::Full);
+        }
+        let ranges = self
+            .check(descriptor)
+            .inspect_err(|_| self.tally.refused.add(1))?;
+        if let Some([from, to]) = ranges {
+            // SAFETY: both ranges are within mappings that this card keeps, of `length` bytes
+            // each (`check`); `local` is readable and the window writable. They do not overlap:
+            // the mappings are two, at addresses of their own (a peer that passes this side's
+            // own memory off as its own gets what it deserves: both are plain bytes, and the
+            // addresses still differ). Bytes have no alignment and every value is valid. No
+            // reference to either is alive in this process: registered memory is only reached
+            // through pointers, and a slot that is lent as a reference is named by an entry
+            // only after its loan has ended (`Loans::redeem`). Other *processes* may access
+            // either meanwhile; they are outside of this program's memory model, and any mix
+            // of old and new bytes is an acceptable outcome.
+            unsafe {
+                ptr::copy_nonoverlapping(
+                    from.as_ptr().cast::<u8>(),
+                    to.as_ptr().cast::<u8>(),
+                    from.len(),
+                );
+            }
+        }
+        self.tally.puts.add(1);
+        self.tally.put_bytes.add(descriptor.length.into());
+        if received {
+            self.notify(descriptor);
+        }
+        if sent {
+            self.sent.push_back(descriptor.message);
+        }
+        Ok(())
+    }
+
+    fn next_sent(&mut self) -> Option<MessageId> {
+        self.sent.pop_front()
+    }
+}
+
+/// Where `length` bytes at `address` begin, if all of them are within `registered`.
+fn range_within(address: Address, length: u32, registered: &Range<u64>) -> Option<usize> {
+    let end = address.0.checked_add(length.into())?;
+    (registered.start <= address.0 && end <= registered.end)
+        .then(|| usize::try_from(address.0).ok())
+        .flatten()
+}

@@ -1,0 +1,106 @@
+//! The half of the card that receives: a list in this side's memory, which the other side's card
+//! writes.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use super::{ListPlace, Mode};
+use crate::hsl::counters::Tally;
+use crate::hsl::put::{ENTRY_WORDS, NodeNumber, PutError, Received, Receiving};
+use crate::local::armed::ArmedFlag;
+use crate::local::bell::Bell;
+use crate::local::memory::{Mapping, OwnWords, PeerWords};
+use crate::local::ring::RingReader;
+use crate::local::sync::{OwnWord, Words};
+use crate::poller::Interest;
+
+/// A list of received messages.
+#[derive(Debug)]
+pub struct HostList {
+    peer: NodeNumber,
+    mode: Mode,
+    list: RingReader<PeerWords, ENTRY_WORDS>,
+    /// Entries that were read.
+    read: u64,
+    /// The word that tells the other side.
+    head: OwnWords,
+    /// After so many more it is told.
+    told_each: u64,
+    armed: ArmedFlag<OwnWords>,
+    bell: Arc<Bell>,
+    tally: Arc<Tally>,
+}
+
+impl HostList {
+    /// The list at `place` of `own`, which `peer` writes.
+    pub(crate) fn new(
+        own: &Arc<Mapping>,
+        place: ListPlace,
+        peer: NodeNumber,
+        mode: Mode,
+        bell: Arc<Bell>,
+    ) -> Self {
+        Self {
+            peer,
+            mode,
+            list: RingReader::new(own.peer_words(place.at, place.entries * ENTRY_WORDS)),
+            read: 0,
+            head: own.words(place.head_at, 1),
+            told_each: (place.entries as u64 / 2).max(1),
+            armed: ArmedFlag::new(own.words(place.armed_at, 1)),
+            bell,
+            tally: Tally::new(),
+        }
+    }
+
+    /// Whether there is a next entry.
+    pub(crate) fn has_next(&self) -> bool {
+        self.list.has_next()
+    }
+}
+
+impl Receiving for HostList {
+    fn next_received(&mut self) -> Result<Option<Received>, PutError> {
+        let Some(words) = self.list.next() else {
+            return Ok(None);
+        };
+        self.read = self.read.wrapping_add(1);
+        if self.read.is_multiple_of(self.told_each) {
+            // SYNC POINT C: pairs with the acquire fence in `HostCard::has_room`; the entries
+            // before it are read no more.
+            self.head.words()[0].store_release(self.read);
+        }
+        let received = Received::from_words(words);
+        if received.source != self.peer {
+            return Err(PutError::Peer(
+                "an entry from a node that cannot have written it",
+            ));
+        }
+        Ok(Some(received))
+    }
+
+    fn arm(&mut self) -> bool {
+        if self.mode == Mode::Polling {
+            return false;
+        }
+        self.armed.arm();
+        if self.has_next() {
+            self.armed.disarm();
+            return false;
+        }
+        true
+    }
+
+    fn disarm(&mut self) {
+        self.armed.disarm();
+    }
+
+    fn descriptor(&self) -> (BorrowedFd<'_>, Interest) {
+        (self.bell.as_fd(), Interest::Readable)
+    }
+
+    fn acknowledge(&mut self) -> bool {
+        self.tally.interrupts.add(1);
+        self.bell.silence()
+    }
+}

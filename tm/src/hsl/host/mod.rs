@@ -1,0 +1,79 @@
+//! The `host` device: an emulated card for the nodes of one host.
+//!
+//! Each side of a connection makes one memory, which the other maps and may write: its
+//! *registered* memory, and its lists. What a card does, the thread does that adds the entry: it
+//! checks it, stores the data in the other side's memory, and then the notification in the other
+//! side's list. There is no copy in between, and no system call but to wake who sleeps.
+//!
+//! ```text
+//!   this side                                  the other side's memory
+//!   ─────────                                 ┌────────────────────────┐
+//!   registered memory ── card: check, store ──┼─> registered memory    │
+//!   entry ───────────────┘        └───────────┼─> list of received     │
+//!                                             │   messages             │
+//!   how far it has been read  <───────────────┼── head                 │
+//!   must it be woken?  <──────────────────────┼── armed?               │
+//!                                             └────────────────────────┘
+//! ```
+//!
+//! A list is a ring of entries with phase bits. Its reader says how far it has come, which is
+//! the writer's credit: an entry is never overwritten that has not been read.
+
+mod card;
+mod list;
+
+pub use card::HostCard;
+pub use list::HostList;
+
+pub(crate) use card::Connection;
+
+use super::put::Device;
+
+/// How the other side learns that something has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub enum Mode {
+    /// It looks, and is never woken.
+    Polling,
+    /// It is woken for each notification.
+    Interrupt,
+    /// It looks; when it wants to sleep, it says so, and is woken.
+    #[default]
+    Adaptive,
+}
+
+impl Mode {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Polling, Self::Interrupt, Self::Adaptive];
+
+    /// Its name in the cluster file.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Polling => "polling",
+            Self::Interrupt => "interrupt",
+            Self::Adaptive => "adaptive",
+        }
+    }
+}
+
+/// The emulated card.
+#[derive(Debug)]
+pub struct HostDevice;
+
+impl Device for HostDevice {
+    type Sending = HostCard;
+    type Receiving = HostList;
+}
+
+/// Where one half of a connection has its list, in the memory of who reads it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ListPlace {
+    /// The word that says whether its reader sleeps.
+    pub(crate) armed_at: usize,
+    /// The word that says how far it has been read.
+    pub(crate) head_at: usize,
+    /// The entries.
+    pub(crate) at: usize,
+    /// How many of them are used; a power of two.
+    pub(crate) entries: usize,
+}

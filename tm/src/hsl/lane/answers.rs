@@ -1,0 +1,100 @@
+//! What the receiving half of a lane tells the sending half at the other side: which control
+//! slots are free again, and which buffers it may write. From whatever thread drops them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::hsl::host::HostCard;
+use crate::hsl::layout::Geometry;
+use crate::hsl::message::{GROUP, Kind, identifier};
+use crate::hsl::pending::{Pending, Place};
+use crate::hsl::put::{Address, Descriptor, NodeNumber, Notify, PutError, Sending};
+use crate::local::arrivals::GoesBack;
+
+/// The way back, shared by the slots that are out.
+#[derive(Debug)]
+pub(super) struct Answers {
+    pending: Pending<HostCard>,
+    peer: NodeNumber,
+    /// The other side's list is full, which it cannot be.
+    failed: AtomicBool,
+}
+
+impl Answers {
+    /// Answers through `card` to `peer`, which is told at once that everything is free: with
+    /// buffers offered before it asks, it never waits for an answer.
+    pub(super) fn new(geometry: Geometry, mut card: HostCard, peer: NodeNumber) -> Self {
+        let mut is_told = true;
+        for group in 0..geometry.slots().div_ceil(GROUP) {
+            let slots = GROUP.min(geometry.slots() - group * GROUP);
+            let all = u64::MAX >> (GROUP - slots);
+            let offered = if geometry.has_rendezvous() { all } else { 0 };
+            is_told &= answer(&mut card, peer, group, [all, offered]).is_ok();
+        }
+        Self {
+            pending: Pending::new(geometry.slots(), card),
+            peer,
+            failed: AtomicBool::new(!is_told),
+        }
+    }
+
+    /// Whether the other side's list was ever full.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    fn give_back(&self, place: Place, slot: u32) {
+        self.pending.give_back(place, slot, |card, group, freed| {
+            if answer(card, self.peer, group, freed).is_err() {
+                self.failed.store(true, Ordering::Relaxed);
+            }
+        });
+    }
+}
+
+/// Tells which control slots and which buffers of a group are free: credit rides on the answer
+/// that offers buffers, and goes by itself when there is none.
+fn answer(
+    card: &mut HostCard,
+    peer: NodeNumber,
+    group: u32,
+    [control, buffers]: [u64; 2],
+) -> Result<(), PutError> {
+    let kind = if buffers == 0 {
+        Kind::Credit
+    } else {
+        Kind::Response
+    };
+    card.try_add(&Descriptor {
+        destination: peer,
+        local: Address(0),
+        remote: Address(0),
+        length: 0,
+        message: identifier(kind, group),
+        notify: Notify {
+            sent: false,
+            received: true,
+        },
+        words: [control, buffers],
+    })
+}
+
+/// How control slots go back.
+#[derive(Debug)]
+pub(super) struct ControlBack(pub(super) Arc<Answers>);
+
+impl GoesBack for ControlBack {
+    fn give_back(&self, slot: u32) {
+        self.0.give_back(Place::Control, slot);
+    }
+}
+
+/// How buffers go back.
+#[derive(Debug)]
+pub(super) struct BufferBack(pub(super) Arc<Answers>);
+
+impl GoesBack for BufferBack {
+    fn give_back(&self, slot: u32) {
+        self.0.give_back(Place::Buffer, slot);
+    }
+}

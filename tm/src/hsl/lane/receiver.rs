@@ -1,0 +1,174 @@
+//! The half of a lane that receives: finds in its list what the other side has put into its
+//! memory, and hands it out where it is.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use bytes::BytesMut;
+
+use super::answers::{Answers, BufferBack, ControlBack};
+use crate::hsl::host::{HostCard, HostList};
+use crate::hsl::layout::Geometry;
+use crate::hsl::message::{Kind, kind_of};
+use crate::hsl::put::{NodeNumber, PutError, Received, Receiving};
+use crate::hsl::violation;
+use crate::lane::{LaneError, LaneReceiver, ReceivedSlot, Shape};
+use crate::local::LOOKS_BETWEEN_CHECKS;
+use crate::local::arrivals::Arrivals;
+use crate::local::bell::Bell;
+use crate::local::memory::Mapping;
+use crate::poller::Interest;
+
+#[derive(Debug)]
+pub(crate) struct HslReceiver {
+    geometry: Geometry,
+    list: HostList,
+    control: Arc<Arrivals<ControlBack>>,
+    buffers: Arc<Arrivals<BufferBack>>,
+    answers: Arc<Answers>,
+    bell: Arc<Bell>,
+    /// Calls that found nothing since the peer was last known to be there.
+    looks: u32,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// The peer is there, as far as is known.
+    Open,
+    /// It is gone; what it put before may still be there.
+    Ended,
+    /// It put something impossible; nothing after that counts.
+    Violated,
+}
+
+impl HslReceiver {
+    /// Receives into `own`, of this geometry, and answers through `card`.
+    pub(crate) fn new(
+        own: &Arc<Mapping>,
+        geometry: Geometry,
+        list: HostList,
+        card: HostCard,
+        peer: NodeNumber,
+        bell: Arc<Bell>,
+    ) -> Self {
+        let answers = Arc::new(Answers::new(geometry, card, peer));
+        let (control, buffers) = (
+            ControlBack(Arc::clone(&answers)),
+            BufferBack(Arc::clone(&answers)),
+        );
+        Self {
+            geometry,
+            list,
+            control: Arc::new(Arrivals::new(own.clone(), geometry.control_row(), control)),
+            buffers: Arc::new(Arrivals::new(own.clone(), geometry.buffer_row(), buffers)),
+            answers,
+            bell,
+            looks: 0,
+            state: State::Open,
+        }
+    }
+
+    /// The next message, checked.
+    fn take(&mut self) -> Result<Option<ReceivedSlot>, LaneError> {
+        if self.state == State::Violated {
+            return Err(LaneError::Closed);
+        }
+        let received = match self.list.next_received() {
+            Ok(Some(received)) => received,
+            Ok(None) => return Ok(None),
+            Err(error) => return Err(self.violated(&error)),
+        };
+        self.looks = 0;
+        self.list.disarm();
+        let Received {
+            message, length, ..
+        } = received;
+        let slot = match kind_of(message) {
+            Some((Kind::Short, slot)) => self.control.receive(slot, length),
+            Some((Kind::Data, slot)) => self.buffers.receive(slot, length),
+            _ => Err("that is no message of a lane"),
+        };
+        slot.map(Some).map_err(|what| {
+            self.state = State::Violated;
+            violation(format!("it puts {length} bytes as {message:?}: {what}"))
+        })
+    }
+
+    fn violated(&mut self, error: &PutError) -> LaneError {
+        self.state = State::Violated;
+        violation(error.to_string())
+    }
+
+    fn check_peer(&mut self) {
+        self.looks = 0;
+        if self.state == State::Open && !self.bell.silence() {
+            self.state = State::Ended;
+        }
+        if self.answers.has_failed() {
+            self.state = State::Violated;
+        }
+    }
+}
+
+impl LaneReceiver for HslReceiver {
+    fn shape(&self) -> Shape {
+        Shape::Static {
+            slot_bytes: self.geometry.slot_bytes() as usize,
+            slots: self.geometry.slots() as usize,
+        }
+    }
+
+    fn try_receive(
+        &mut self,
+        _straight: &mut [u8],
+        _batch: &mut BytesMut,
+    ) -> Result<usize, LaneError> {
+        Err(LaneError::WrongShape("a stream"))
+    }
+
+    fn try_receive_slot(&mut self) -> Result<Option<ReceivedSlot>, LaneError> {
+        if let Some(slot) = self.take()? {
+            return Ok(Some(slot));
+        }
+        self.looks += 1;
+        if self.looks >= LOOKS_BETWEEN_CHECKS {
+            self.check_peer();
+        }
+        if self.state == State::Open {
+            return Ok(None);
+        }
+        // It may have put something before it went, after the look above.
+        self.take()?.map(Some).ok_or(LaneError::Closed)
+    }
+
+    fn arm(&mut self) -> Result<bool, LaneError> {
+        // Before arming: a ring that this takes in belongs to an earlier arming, or its
+        // cause is found by the look below.
+        self.check_peer();
+        let sleeps = self.list.arm();
+        if self.list.has_next() && self.state != State::Violated {
+            return Ok(false);
+        }
+        if self.state == State::Open {
+            Ok(sleeps)
+        } else {
+            Err(LaneError::Closed)
+        }
+    }
+
+    fn descriptor(&self) -> (BorrowedFd<'_>, Interest) {
+        (self.bell.as_fd(), Interest::Readable)
+    }
+
+    fn acknowledge_wake(&mut self) {
+        self.check_peer();
+        self.list.disarm();
+    }
+}
+
+impl Drop for HslReceiver {
+    fn drop(&mut self) {
+        self.bell.close();
+    }
+}

@@ -1,0 +1,260 @@
+//! The half of a lane that sends: lends slots of this side's memory, and puts those that are
+//! committed, small ones into a control slot and large ones into a buffer that the other side
+//! has offered.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use crate::hsl::grants::Grants;
+use crate::hsl::host::{HostCard, HostDevice, HostList};
+use crate::hsl::layout::Geometry;
+use crate::hsl::message::{Kind, identifier, kind_of};
+use crate::hsl::put::{
+    Address, Descriptor, NodeNumber, Notify, Put, PutError, Received, Receiving,
+};
+use crate::hsl::violation;
+use crate::lane::{LaneError, LaneSender, LentSlot, Piece, Shape};
+use crate::local::LOOKS_BETWEEN_CHECKS;
+use crate::local::bell::Bell;
+use crate::local::loans::{Loans, Row};
+use crate::poller::Interest;
+
+#[derive(Debug)]
+pub(crate) struct HslSender {
+    loans: Loans,
+    put: Put<HostDevice>,
+    peer: NodeNumber,
+    control: Target,
+    buffers: Option<Target>,
+    bell: Arc<Bell>,
+    /// Calls that found nothing since the peer was last known to be there.
+    looks: u32,
+    closed: bool,
+}
+
+/// Where messages of one transmission module go.
+#[derive(Debug)]
+struct Target {
+    kind: Kind,
+    row: Row,
+    grants: Grants,
+}
+
+impl Target {
+    fn new(kind: Kind, row: Row) -> Self {
+        Self {
+            kind,
+            row,
+            grants: Grants::new(row.slots),
+        }
+    }
+}
+
+impl HslSender {
+    /// Sends what `loans` lends, which is what `card` sends from, to who has `geometry`.
+    pub(crate) fn new(
+        loans: Loans,
+        geometry: Geometry,
+        card: HostCard,
+        list: HostList,
+        peer: NodeNumber,
+        bell: Arc<Bell>,
+    ) -> Self {
+        let buffers = geometry
+            .has_rendezvous()
+            .then(|| Target::new(Kind::Data, geometry.buffer_row()));
+        Self {
+            loans,
+            put: Put::polling(card, list),
+            peer,
+            control: Target::new(Kind::Short, geometry.control_row()),
+            buffers,
+            bell,
+            looks: 0,
+            closed: false,
+        }
+    }
+
+    /// Whether a slot can be lent that can be sent whatever is put in it.
+    fn can_lend(&self) -> bool {
+        let lent = self.loans.lent_or_with_peer();
+        let buffers = self.buffers.as_ref();
+        self.loans.has_free()
+            && lent < self.control.grants.len()
+            && buffers.is_none_or(|buffers| lent < buffers.grants.len())
+    }
+
+    /// Takes in what the other side has answered, and slots that were lent and dropped.
+    fn take_in(&mut self) -> Result<(), LaneError> {
+        loop {
+            match self.put.received_notify() {
+                Ok(None) => break,
+                Ok(Some(received)) => self.handle(&received)?,
+                Err(error) => return Err(self.violated(error.to_string())),
+            }
+        }
+        self.loans.collect_unused();
+        Ok(())
+    }
+
+    fn handle(&mut self, received: &Received) -> Result<(), LaneError> {
+        let [control, offered] = received.words;
+        let granted = match kind_of(received.message) {
+            Some((Kind::Response, group)) => {
+                let offer = |buffers: &mut Target| buffers.grants.grant(group, offered);
+                let offered = self.buffers.as_mut().map_or(Ok(()), offer);
+                offered.and_then(|()| self.control.grants.grant(group, control))
+            }
+            Some((Kind::Credit, group)) => self.control.grants.grant(group, control),
+            _ => Err("that is no answer"),
+        };
+        granted.map_err(|what| {
+            let Received { message, words, .. } = received;
+            self.violated(format!("it answers {message:?} with {words:x?}: {what}"))
+        })
+    }
+
+    fn violated(&mut self, what: String) -> LaneError {
+        self.closed = true;
+        violation(what)
+    }
+
+    fn check_peer(&mut self) -> Result<(), LaneError> {
+        self.looks = 0;
+        if !self.bell.silence() {
+            self.closed = true;
+        }
+        if self.closed {
+            Err(LaneError::Closed)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// The switch: which of the two transmission modules carries `length` bytes.
+    fn target(&mut self, length: u32) -> &mut Target {
+        match &mut self.buffers {
+            Some(buffers) if length > self.control.row.slot_bytes => buffers,
+            _ => &mut self.control,
+        }
+    }
+
+    /// Puts the first `length` bytes of slot `slot` where the other side expects them.
+    fn put(&mut self, slot: u32, length: u32) -> Result<(), LaneError> {
+        let local = Address(self.loans.row().slot_at(slot) as u64);
+        let peer = self.peer;
+        let target = self.target(length);
+        let Some(place) = target.grants.take() else {
+            return Err(LaneError::Misuse("committed what was not lent"));
+        };
+        let descriptor = Descriptor {
+            destination: peer,
+            local,
+            remote: Address(target.row.slot_at(place) as u64),
+            length,
+            message: identifier(target.kind, place),
+            notify: Notify {
+                sent: false,
+                received: true,
+            },
+            words: [0; 2],
+        };
+        match self.put.add_entry(&descriptor) {
+            Ok(()) => Ok(()),
+            Err(PutError::Full) => {
+                Err(self.violated("it says that it has not read what it has answered".to_owned()))
+            }
+            Err(error) => Err(self.violated(error.to_string())),
+        }
+    }
+}
+
+impl LaneSender for HslSender {
+    fn shape(&self) -> Shape {
+        let row = self.loans.row();
+        Shape::Static {
+            slot_bytes: row.slot_bytes as usize,
+            slots: row.slots as usize,
+        }
+    }
+
+    fn try_send(&mut self, _pieces: &[Piece<'_>]) -> Result<usize, LaneError> {
+        Err(LaneError::WrongShape("a stream"))
+    }
+
+    fn try_lend(&mut self) -> Result<Option<LentSlot>, LaneError> {
+        if self.closed {
+            return Err(LaneError::Closed);
+        }
+        if !self.can_lend() {
+            self.take_in()?;
+        }
+        if self.can_lend()
+            && let Some(slot) = self.loans.lend()
+        {
+            self.looks = 0;
+            self.disarm();
+            return Ok(Some(slot));
+        }
+        self.looks += 1;
+        if self.looks >= LOOKS_BETWEEN_CHECKS {
+            self.check_peer()?;
+        }
+        Ok(None)
+    }
+
+    fn commit(&mut self, slot: LentSlot, length: usize) -> Result<(), LaneError> {
+        if self.closed {
+            return Err(LaneError::Closed);
+        }
+        if length > slot.capacity() {
+            return Err(LaneError::Misuse("committed more than the slot holds"));
+        }
+        let length = u32::try_from(length).map_err(|_| LaneError::Misuse("committed too much"))?;
+        let slot = self
+            .loans
+            .redeem(slot)
+            .map_err(|_| LaneError::Misuse("committed a slot of another lane"))?;
+        let put = self.put(slot, length);
+        // The card has sent it when the call returns.
+        self.loans.take_back(slot);
+        put
+    }
+
+    fn arm(&mut self) -> Result<bool, LaneError> {
+        // Before arming: a ring that this takes in belongs to an earlier arming, or its
+        // cause is found by the look below.
+        self.check_peer()?;
+        let sleeps = self.put.receiving().is_some_and(Receiving::arm);
+        self.take_in()?;
+        if self.can_lend() {
+            self.disarm();
+            return Ok(false);
+        }
+        Ok(sleeps)
+    }
+
+    fn descriptor(&self) -> (BorrowedFd<'_>, Interest) {
+        (self.bell.as_fd(), Interest::Readable)
+    }
+
+    fn acknowledge_wake(&mut self) {
+        // What it finds is told by the next call.
+        let _ = self.check_peer();
+        self.disarm();
+    }
+}
+
+impl HslSender {
+    fn disarm(&mut self) {
+        if let Some(list) = self.put.receiving() {
+            list.disarm();
+        }
+    }
+}
+
+impl Drop for HslSender {
+    fn drop(&mut self) {
+        self.bell.close();
+    }
+}

@@ -1,0 +1,83 @@
+//! Remote write: the sender's card stores messages in the receiver's memory, and the receiver
+//! finds out by looking at a list in its own.
+//!
+//! The network of papers 000 and 004: one primitive, **put**, and above it two transmission
+//! modules with a switch between them.
+//!
+//! ```text
+//!        lane: lend, commit                    receive, drop
+//!               │                                  ▲    │
+//!        ┌──────┴─────── switch ───────┐           │    │
+//!        │ up to the threshold         │ above it  │    │
+//!   control messages              rendezvous       │    │  slots, buffers
+//!   SHORT into a slot           DATA into a buffer │    │  free again
+//!        │                     that was offered    │    │
+//!        └──────┬──────────────────────┘           │    ▼
+//!   PUT:  list of messages to send        list of received messages
+//!               │                                  ▲    │  RSP, CRDT:
+//!   device:  check, store, notify ═════════════════╝    ╰─ puts the other way
+//! ```
+//!
+//! - [`put`]: the lists, and what a card is.
+//! - [`host`]: the emulated card, for nodes of one host.
+//! - `lane`: the transmission modules and the switch, as lanes.
+//!
+//! Two nodes that map each other's memory trust each other with it, so that both run as the same
+//! user, and the cluster file says so. What a peer writes is checked nevertheless: its lists
+//! name slots, which must be its to fill, and lengths, which must fit; what it fills is only
+//! ever copied out or handed to the kernel.
+
+mod counters;
+mod grants;
+mod greeting;
+pub mod host;
+mod lane;
+mod layout;
+mod message;
+mod pending;
+pub mod put;
+mod terms;
+
+use std::io;
+use std::path::Path;
+
+pub use counters::{Counters, counters};
+pub use host::Mode;
+
+use crate::lane::{LaneError, Listener, Stranger};
+use crate::local::meeting;
+use crate::protocol::{Endpoint, HslTuning};
+use terms::HslTerms;
+
+const PROTOCOL: &str = "hsl";
+
+/// Takes the place of `name` in `directory`.
+pub(crate) fn listen(
+    directory: &Path,
+    name: &str,
+    tuning: &HslTuning,
+) -> io::Result<Box<dyn Listener>> {
+    let endpoint = Endpoint::Hsl {
+        directory: directory.to_owned(),
+        name: name.to_owned(),
+    };
+    let tuning = tuning.clone();
+    meeting::listen(directory, name, endpoint, HslTerms { tuning })
+}
+
+/// Connects to the node `name` in `directory`.
+pub(crate) fn connect(
+    directory: &Path,
+    name: &str,
+    tuning: &HslTuning,
+) -> io::Result<Box<dyn Stranger>> {
+    let tuning = tuning.clone();
+    meeting::connect(directory, name, HslTerms { tuning })
+}
+
+fn violation(what: String) -> LaneError {
+    LaneError::Peer {
+        protocol: PROTOCOL,
+        what,
+    }
+}

@@ -1,0 +1,140 @@
+//! How a connection becomes a lane of remote write.
+
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use super::greeting;
+use super::host::{Connection, HostCard, HostList};
+use super::layout::{Geometry, REGISTERED_AT};
+use super::put::NodeNumber;
+use super::{HslTuning, lane};
+use crate::lane::{Lane, LaneClass};
+use crate::local::bell::Bell;
+use crate::local::greeting::{Dialect, TERMS_BYTES};
+use crate::local::loans::Loans;
+use crate::local::memory::{Mapping, PeerAccess};
+use crate::local::stranger::{Ends, Terms};
+
+/// What this side wants of a lane.
+#[derive(Debug, Clone)]
+pub(super) struct HslTerms {
+    pub(super) tuning: HslTuning,
+}
+
+/// The memory of one side.
+#[derive(Debug)]
+pub(super) struct Side {
+    pub(super) memory: Arc<Mapping>,
+    pub(super) geometry: Geometry,
+}
+
+/// Who connected, and who was connected to, as the cards know them.
+pub(super) fn numbers(connects: bool) -> [NodeNumber; 2] {
+    let (own, peer) = if connects { (0, 1) } else { (1, 0) };
+    [NodeNumber(own), NodeNumber(peer)]
+}
+
+impl Terms for HslTerms {
+    const PROTOCOL: &'static str = super::PROTOCOL;
+    const DIALECT: Dialect = greeting::DIALECT;
+    type Own = Side;
+    type Peer = Side;
+
+    fn admit(&self, socket: BorrowedFd<'_>) -> Result<(), String> {
+        let peer = rustix::net::sockopt::socket_peercred(socket)
+            .map_err(|error| format!("the system does not say who it is: {error}"))?;
+        let (user, ours) = (peer.uid, rustix::process::geteuid());
+        if user == ours {
+            return Ok(());
+        }
+        Err(format!(
+            "it runs as user {}, and this node as user {}: who shares memory for writing must \
+             run as the same user",
+            user.as_raw(),
+            ours.as_raw()
+        ))
+    }
+
+    fn prepare(&self, class: LaneClass) -> io::Result<(Side, OwnedFd, [u8; TERMS_BYTES])> {
+        let geometry = Geometry::tuned(&self.tuning, class)
+            .map_err(|what| io::Error::new(io::ErrorKind::InvalidInput, what))?;
+        let length = geometry.memory_bytes();
+        let (memory, file) = Mapping::create(c"madgate-hsl", length, PeerAccess::Write)?;
+        Ok((Side { memory, geometry }, file, greeting::encode(geometry)))
+    }
+
+    fn meet(
+        &self,
+        _own: &Side,
+        said: &[u8; TERMS_BYTES],
+        memory: &OwnedFd,
+    ) -> Result<Side, String> {
+        let geometry = greeting::decode(said)?;
+        let memory = Mapping::of_peer(memory, geometry.memory_bytes(), PeerAccess::Write)?;
+        Ok(Side { memory, geometry })
+    }
+
+    fn lane(&self, own: Side, peer: Side, ends: Ends) -> io::Result<Lane> {
+        let numbers = numbers(ends.connects);
+        Ok(Lane {
+            sender: Box::new(sender(&own, &peer, numbers, ends.sending)?),
+            receiver: Box::new(receiver(&own, &peer, numbers, ends.receiving)),
+        })
+    }
+}
+
+/// The half that sends what `peer` receives.
+pub(super) fn sender(
+    own: &Side,
+    peer: &Side,
+    [node, other]: [NodeNumber; 2],
+    bell: Bell,
+) -> io::Result<lane::HslSender> {
+    let bell = Arc::new(bell);
+    let row = peer.geometry.send_row();
+    let slots = Mapping::private(row.end())?;
+    let to = Connection {
+        node,
+        peer: other,
+        window: Arc::clone(&peer.memory),
+        registered: REGISTERED_AT..peer.memory.len(),
+        list: peer.geometry.receiver_list(),
+        bell: Arc::clone(&bell),
+    };
+    let card = HostCard::new(Arc::clone(&slots), peer.geometry.mode, to);
+    let place = peer.geometry.sender_list();
+    let list = HostList::new(&own.memory, place, other, own.geometry.mode, bell.clone());
+    let loans = Loans::new(slots, row);
+    Ok(lane::HslSender::new(
+        loans,
+        peer.geometry,
+        card,
+        list,
+        other,
+        bell,
+    ))
+}
+
+/// The half that receives what `peer` sends.
+pub(super) fn receiver(
+    own: &Side,
+    peer: &Side,
+    [node, other]: [NodeNumber; 2],
+    bell: Bell,
+) -> lane::HslReceiver {
+    let bell = Arc::new(bell);
+    let place = own.geometry.receiver_list();
+    let list = HostList::new(&own.memory, place, other, own.geometry.mode, bell.clone());
+    let to = Connection {
+        node,
+        peer: other,
+        window: Arc::clone(&peer.memory),
+        registered: REGISTERED_AT..peer.memory.len(),
+        list: own.geometry.sender_list(),
+        bell: Arc::clone(&bell),
+    };
+    // Answers have no data.
+    let card = HostCard::new(Arc::clone(&own.memory), peer.geometry.mode, to);
+    lane::HslReceiver::new(&own.memory, own.geometry, list, card, other, bell)
+}
