@@ -3,12 +3,13 @@
 # default). What is found lies in fuzz/artifacts/.
 #
 # libFuzzer only needs its instrumentation, which any toolchain has; address checking would
-# need a nightly one and is left out, since the targets hold no unsafe code. Without a C++
-# compiler libFuzzer cannot be built: then the corpora are replayed by plain tests alone.
+# need a nightly one and is left out: the memory that targets of remote write share is reached
+# through bounds that panic. Without a C++ compiler libFuzzer cannot be built: then the corpora
+# are replayed by plain tests alone.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-cargo test --package madgate-gtm --package madgate-vchannel --lib fuzzing
+cargo test --package madgate-gtm --package madgate-tm --package madgate-vchannel --lib fuzzing
 
 if ! command -v "${CXX:-c++}" >/dev/null; then
     echo "no C++ compiler: corpora replayed, nothing fuzzed" >&2

@@ -25,11 +25,7 @@ pub(super) fn encode(geometry: Geometry) -> [u8; TERMS_BYTES] {
     bytes[0..4].copy_from_slice(&geometry.slots().to_le_bytes());
     bytes[4..8].copy_from_slice(&geometry.slot_bytes().to_le_bytes());
     bytes[8..12].copy_from_slice(&geometry.control_bytes().to_le_bytes());
-    bytes[12] = match geometry.mode {
-        Mode::Polling => 0,
-        Mode::Interrupt => 1,
-        Mode::Adaptive => 2,
-    };
+    bytes[12] = mode_code(geometry.mode);
     bytes[16..24].copy_from_slice(&(geometry.memory_bytes() as u64).to_le_bytes());
     bytes
 }
@@ -55,12 +51,7 @@ pub(super) fn decode(bytes: &[u8; TERMS_BYTES]) -> Result<Geometry, String> {
     let slots = u32::from_le_bytes([*s0, *s1, *s2, *s3]);
     let slot_bytes = u32::from_le_bytes([*b0, *b1, *b2, *b3]);
     let control_bytes = u32::from_le_bytes([*c0, *c1, *c2, *c3]);
-    let mode = match mode {
-        0 => Mode::Polling,
-        1 => Mode::Interrupt,
-        2 => Mode::Adaptive,
-        other => return Err(format!("it names mode {other}")),
-    };
+    let mode = mode_of(*mode)?;
     let geometry = Geometry::new(slots.into(), slot_bytes.into(), control_bytes.into(), mode)?;
     let (reserved, memory_bytes) = rest.split_at(3);
     if memory_bytes != (geometry.memory_bytes() as u64).to_le_bytes() {
@@ -70,6 +61,25 @@ pub(super) fn decode(bytes: &[u8; TERMS_BYTES]) -> Result<Geometry, String> {
         return Err("its greeting uses reserved bytes".to_owned());
     }
     Ok(geometry)
+}
+
+/// What stands for a mode.
+pub(super) fn mode_code(mode: Mode) -> u8 {
+    match mode {
+        Mode::Polling => 0,
+        Mode::Interrupt => 1,
+        Mode::Adaptive => 2,
+    }
+}
+
+/// The mode that a byte stands for.
+pub(super) fn mode_of(code: u8) -> Result<Mode, String> {
+    match code {
+        0 => Ok(Mode::Polling),
+        1 => Ok(Mode::Interrupt),
+        2 => Ok(Mode::Adaptive),
+        other => Err(format!("it names mode {other}")),
+    }
 }
 
 #[cfg(test)]

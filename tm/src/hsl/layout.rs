@@ -146,12 +146,7 @@ impl Geometry {
 
     /// The list of the half that receives, at the side whose geometry this is.
     pub(super) fn receiver_list(self) -> ListPlace {
-        ListPlace {
-            armed_at: RECEIVER_ARMED_AT,
-            head_at: RECEIVER_HEAD_AT,
-            at: RECEIVER_LIST_AT,
-            entries: self.entries(),
-        }
+        receiver_place(self.entries())
     }
 
     /// The list of the half that sends, at the other side: it is told what this one has room
@@ -171,7 +166,19 @@ impl Geometry {
     }
 }
 
-fn row(at: usize, slots: u32, slot_bytes: u32) -> Row {
+/// The list of a half that receives, of which so many entries are used.
+pub(super) fn receiver_place(entries: usize) -> ListPlace {
+    debug_assert!(entries <= ENTRIES_MAX);
+    ListPlace {
+        armed_at: RECEIVER_ARMED_AT,
+        head_at: RECEIVER_HEAD_AT,
+        at: RECEIVER_LIST_AT,
+        entries,
+    }
+}
+
+/// Slots of `slot_bytes`, one after the other.
+pub(super) fn row(at: usize, slots: u32, slot_bytes: u32) -> Row {
     Row {
         at,
         slots,

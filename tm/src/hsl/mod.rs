@@ -20,14 +20,22 @@
 //!
 //! - [`put`]: the lists, and what a card is.
 //! - [`host`]: the emulated card, for nodes of one host.
-//! - `lane`: the transmission modules and the switch, as lanes.
+//! - [`port`]: the transmission modules and the switch, for two processes that post their own
+//!   memory.
+//! - `lane`: the same as lanes, for everything above.
 //!
 //! Two nodes that map each other's memory trust each other with it, so that both run as the same
 //! user, and the cluster file says so. What a peer writes is checked nevertheless: its lists
 //! name slots, which must be its to fill, and lengths, which must fit; what it fills is only
 //! ever copied out or handed to the kernel.
 
+#[cfg(not(loom))]
+#[cfg(any(test, feature = "fuzzing"))]
+mod attack;
 mod counters;
+#[cfg(not(loom))]
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod grants;
 mod greeting;
 pub mod host;
@@ -35,8 +43,11 @@ mod lane;
 mod layout;
 mod message;
 mod pending;
+pub mod port;
 pub mod put;
 mod terms;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::path::Path;

@@ -98,6 +98,15 @@ impl<T> Pending<T> {
     }
 }
 
+#[cfg(test)]
+#[cfg(loom)]
+impl<T: Copy> Pending<T> {
+    /// What has been published, when nobody is at the door.
+    pub(super) fn published(&self) -> T {
+        *self.door.lock().unwrap()
+    }
+}
+
 /// `None` when somebody has it.
 #[cfg(not(loom))]
 fn try_lock<T>(door: &Mutex<T>) -> Option<std::sync::MutexGuard<'_, T>> {

@@ -14,7 +14,7 @@ use crate::local::bell::Bell;
 use crate::local::greeting::{Dialect, TERMS_BYTES};
 use crate::local::loans::Loans;
 use crate::local::memory::{Mapping, PeerAccess};
-use crate::local::stranger::{Ends, Terms};
+use crate::local::stranger::{Ends, LaneTerms, Terms};
 
 /// What this side wants of a lane.
 #[derive(Debug, Clone)]
@@ -35,6 +35,22 @@ pub(super) fn numbers(connects: bool) -> [NodeNumber; 2] {
     [NodeNumber(own), NodeNumber(peer)]
 }
 
+/// Who shares memory for writing must be the same user.
+pub(super) fn admit(socket: BorrowedFd<'_>) -> Result<(), String> {
+    let peer = rustix::net::sockopt::socket_peercred(socket)
+        .map_err(|error| format!("the system does not say who it is: {error}"))?;
+    let (user, ours) = (peer.uid, rustix::process::geteuid());
+    if user == ours {
+        return Ok(());
+    }
+    Err(format!(
+        "it runs as user {}, and this node as user {}: who shares memory for writing must \
+         run as the same user",
+        user.as_raw(),
+        ours.as_raw()
+    ))
+}
+
 impl Terms for HslTerms {
     const PROTOCOL: &'static str = super::PROTOCOL;
     const DIALECT: Dialect = greeting::DIALECT;
@@ -42,18 +58,7 @@ impl Terms for HslTerms {
     type Peer = Side;
 
     fn admit(&self, socket: BorrowedFd<'_>) -> Result<(), String> {
-        let peer = rustix::net::sockopt::socket_peercred(socket)
-            .map_err(|error| format!("the system does not say who it is: {error}"))?;
-        let (user, ours) = (peer.uid, rustix::process::geteuid());
-        if user == ours {
-            return Ok(());
-        }
-        Err(format!(
-            "it runs as user {}, and this node as user {}: who shares memory for writing must \
-             run as the same user",
-            user.as_raw(),
-            ours.as_raw()
-        ))
+        admit(socket)
     }
 
     fn prepare(&self, class: LaneClass) -> io::Result<(Side, OwnedFd, [u8; TERMS_BYTES])> {
@@ -74,7 +79,9 @@ impl Terms for HslTerms {
         let memory = Mapping::of_peer(memory, geometry.memory_bytes(), PeerAccess::Write)?;
         Ok(Side { memory, geometry })
     }
+}
 
+impl LaneTerms for HslTerms {
     fn lane(&self, own: Side, peer: Side, ends: Ends) -> io::Result<Lane> {
         let numbers = numbers(ends.connects);
         Ok(Lane {

@@ -207,6 +207,49 @@ impl Drop for Mapping {
     }
 }
 
+/// Bytes that the other side may write at any time: they are only ever copied, in and out.
+#[derive(Debug, Clone)]
+pub(crate) struct SharedBytes(Arc<Mapping>);
+
+impl SharedBytes {
+    /// The bytes of memory that the other side may write.
+    pub(crate) fn new(memory: Arc<Mapping>) -> Self {
+        // References are only made to memory that is ours alone (`Loans`).
+        assert!(memory.is_writable && !memory.is_ours_alone);
+        Self(memory)
+    }
+
+    /// Copies `bytes` to `offset`.
+    pub(crate) fn write(&self, offset: usize, bytes: &[u8]) {
+        let to = self.0.range(offset, bytes.len());
+        // SAFETY: bounds: `range` checked them, and `bytes` is as long. The mapping is writable
+        // and lives as long as `self`; nothing refers to its bytes (`new`), so they overlap no
+        // slice. Another process that accesses them meanwhile is outside of this program's
+        // memory model, and any mix of old and new bytes is an acceptable outcome.
+        unsafe {
+            ptr::copy_nonoverlapping(bytes.as_ptr(), to.as_ptr().cast::<u8>(), bytes.len());
+        }
+    }
+
+    /// Copies `length` bytes from one place to another.
+    pub(crate) fn copy_within(&self, from: usize, to: usize, length: usize) {
+        let (from, to) = (self.0.range(from, length), self.0.range(to, length));
+        // SAFETY: as in `write`, for both ranges; they may overlap.
+        unsafe {
+            ptr::copy(from.as_ptr().cast::<u8>(), to.as_ptr().cast::<u8>(), length);
+        }
+    }
+
+    /// Copies the bytes at `offset` to `into`.
+    pub(crate) fn read(&self, offset: usize, into: &mut [u8]) {
+        let from = self.0.range(offset, into.len());
+        // SAFETY: as in `write`, the other way round.
+        unsafe {
+            ptr::copy_nonoverlapping(from.as_ptr().cast::<u8>(), into.as_mut_ptr(), into.len());
+        }
+    }
+}
+
 /// Words that this side alone writes.
 #[derive(Debug)]
 pub(crate) struct OwnWords {

@@ -46,13 +46,19 @@ pub(crate) trait Terms: fmt::Debug + Clone + Send + 'static {
         said: &[u8; TERMS_BYTES],
         memory: &OwnedFd,
     ) -> Result<Self::Peer, String>;
+}
 
-    /// Both are there. `connects` on the side that connected.
+/// How what both sides have becomes a lane.
+pub(crate) trait LaneTerms: Terms {
+    /// Both are there.
     ///
     /// # Errors
     /// When the system refuses what the lane needs.
     fn lane(&self, own: Self::Own, peer: Self::Peer, ends: Ends) -> io::Result<Lane>;
 }
+
+/// Both sides' memory, and what there is beside it.
+pub(crate) type Met<T> = (<T as Terms>::Own, <T as Terms>::Peer, Ends);
 
 /// What a lane has beside memory.
 #[derive(Debug)]
@@ -90,7 +96,7 @@ impl<T> AsFd for LocalStranger<T> {
     }
 }
 
-impl<T: Terms> Stranger for LocalStranger<T> {
+impl<T: LaneTerms> Stranger for LocalStranger<T> {
     fn try_read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let (count, _) = rustix::net::recv(&self.socket, into, RecvFlags::DONTWAIT)?;
         Ok(count)
@@ -116,33 +122,9 @@ impl<T: Terms> Stranger for LocalStranger<T> {
             connects,
             terms,
         } = *self;
-        terms.admit(socket.as_fd()).map_err(violation::<T>)?;
-        let (own, own_file, said) = terms.prepare(class)?;
-        let (ours, theirs) = if connects {
-            let (ours, theirs) = rustix::net::socketpair(
-                AddressFamily::UNIX,
-                SocketType::STREAM,
-                SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
-                None,
-            )
-            .map_err(io::Error::from)?;
-            (Some(ours), Some(theirs))
-        } else {
-            (None, None)
-        };
-        Ok(Box::new(LocalEstablishing {
-            socket,
-            greeting: Greeting {
-                class,
-                connects,
-                terms: said,
-            },
-            terms,
-            own: Some(own),
-            reverse: ours,
-            unsent: Some((own_file, theirs)),
-            peer: None,
-        }))
+        Ok(Box::new(LocalEstablishing::begin(
+            socket, connects, terms, class,
+        )?))
     }
 }
 
@@ -158,7 +140,7 @@ fn violation<T: Terms>(what: String) -> LaneError {
 /// The connection itself becomes the bell of the direction away from who connected; the
 /// socket pair that comes with its greeting becomes that of the other direction.
 #[derive(Debug)]
-struct LocalEstablishing<T: Terms> {
+pub(crate) struct LocalEstablishing<T: Terms> {
     socket: OwnedFd,
     greeting: Greeting,
     terms: T,
@@ -173,6 +155,70 @@ struct LocalEstablishing<T: Terms> {
 }
 
 impl<T: Terms> LocalEstablishing<T> {
+    /// Makes this side's memory; over a connected socket on which nothing else is said any more.
+    pub(crate) fn begin(
+        socket: OwnedFd,
+        connects: bool,
+        terms: T,
+        class: LaneClass,
+    ) -> Result<Self, LaneError> {
+        terms.admit(socket.as_fd()).map_err(violation::<T>)?;
+        let (own, own_file, said) = terms.prepare(class)?;
+        let (ours, theirs) = if connects {
+            let (ours, theirs) = rustix::net::socketpair(
+                AddressFamily::UNIX,
+                SocketType::STREAM,
+                SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+                None,
+            )
+            .map_err(io::Error::from)?;
+            (Some(ours), Some(theirs))
+        } else {
+            (None, None)
+        };
+        Ok(Self {
+            socket,
+            greeting: Greeting {
+                class,
+                connects,
+                terms: said,
+            },
+            terms,
+            own: Some(own),
+            reverse: ours,
+            unsent: Some((own_file, theirs)),
+            peer: None,
+        })
+    }
+
+    /// Goes on as far as it can; both sides' memory when it is there.
+    pub(crate) fn exchange(&mut self) -> Result<Option<Met<T>>, LaneError> {
+        self.send_greeting()?;
+        self.receive_greeting()?;
+        self.send_greeting()?;
+        if self.unsent.is_some() || self.peer.is_none() {
+            return Ok(None);
+        }
+        let (Some(own), Some(peer), Some(reverse)) =
+            (self.own.take(), self.peer.take(), self.reverse.take())
+        else {
+            return Err(LaneError::Misuse("advanced a lane that is up"));
+        };
+        let forward = self.socket.try_clone()?;
+        let connects = self.greeting.connects;
+        let (sending, receiving) = if connects {
+            (forward, reverse)
+        } else {
+            (reverse, forward)
+        };
+        let ends = Ends {
+            sending: Bell::new(sending),
+            receiving: Bell::new(receiving),
+            connects,
+        };
+        Ok(Some((own, peer, ends)))
+    }
+
     fn send_greeting(&mut self) -> Result<(), LaneError> {
         if let Some((memory, bell)) = &self.unsent {
             let mut descriptors = vec![memory.as_fd()];
@@ -235,31 +281,11 @@ impl<T: Terms> AsFd for LocalEstablishing<T> {
     }
 }
 
-impl<T: Terms> Establishing for LocalEstablishing<T> {
+impl<T: LaneTerms> Establishing for LocalEstablishing<T> {
     fn advance(&mut self) -> Result<Option<Lane>, LaneError> {
-        self.send_greeting()?;
-        self.receive_greeting()?;
-        self.send_greeting()?;
-        if self.unsent.is_some() || self.peer.is_none() {
-            return Ok(None);
+        match self.exchange()? {
+            Some((own, peer, ends)) => Ok(Some(self.terms.lane(own, peer, ends)?)),
+            None => Ok(None),
         }
-        let (Some(own), Some(peer), Some(reverse)) =
-            (self.own.take(), self.peer.take(), self.reverse.take())
-        else {
-            return Err(LaneError::Misuse("advanced a lane that is up"));
-        };
-        let forward = self.socket.try_clone()?;
-        let connects = self.greeting.connects;
-        let (sending, receiving) = if connects {
-            (forward, reverse)
-        } else {
-            (reverse, forward)
-        };
-        let ends = Ends {
-            sending: Bell::new(sending),
-            receiving: Bell::new(receiving),
-            connects,
-        };
-        Ok(Some(self.terms.lane(own, peer, ends)?))
     }
 }

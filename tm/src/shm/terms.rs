@@ -10,7 +10,7 @@ use super::receiver::ShmReceiver;
 use super::sender::ShmSender;
 use crate::lane::{Lane, LaneClass};
 use crate::local::greeting::{Dialect, TERMS_BYTES};
-use crate::local::stranger::{Ends, Terms};
+use crate::local::stranger::{Ends, LaneTerms, Terms};
 use crate::protocol::ShmTuning;
 
 /// What this side wants of a lane.
@@ -40,7 +40,9 @@ impl Terms for ShmTerms {
     ) -> Result<PeerMemory, String> {
         PeerMemory::new(memory, greeting::decode(said)?)
     }
+}
 
+impl LaneTerms for ShmTerms {
     fn lane(&self, own: OwnMemory, peer: PeerMemory, ends: Ends) -> io::Result<Lane> {
         Ok(Lane {
             sender: Box::new(ShmSender::new(&own, &peer, ends.sending)),

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use super::{ListPlace, Mode};
+use super::{FOREIGN, ForeignProcess, ListPlace, Mode};
 use crate::hsl::counters::Tally;
 use crate::hsl::put::{
     Address, Descriptor, ENTRY_WORDS, MessageId, NodeNumber, Notify, PutError, Received, Sending,
@@ -21,6 +21,9 @@ use crate::local::sync::{Ordering, Word, Words, fence};
 
 /// Entries whose end has been asked for and not been taken in, at most.
 const SENT_MOST: usize = 1024;
+
+/// Ranges of unregistered memory that are offered at once, at most.
+const OFFERED_MOST: usize = 64;
 
 /// The sending half of an emulated card, connected to one other node.
 #[derive(Debug)]
@@ -46,7 +49,22 @@ pub struct HostCard {
     bell: Arc<Bell>,
     /// Messages that have been sent, of which nobody has asked yet.
     sent: VecDeque<MessageId>,
+    /// The other process, where its unregistered memory may be written,
+    foreign: Option<ForeignProcess>,
+    /// and which of it has been offered.
+    offered: Vec<Range<u64>>,
     tally: Arc<Tally>,
+}
+
+/// Where an entry's data comes from and goes.
+#[derive(Debug)]
+enum Way {
+    /// There is none.
+    Nothing,
+    /// From here to registered memory there.
+    Registered(NonNull<[u8]>, NonNull<[u8]>),
+    /// From here to an address of the other process.
+    Foreign(NonNull<[u8]>, u64),
 }
 
 /// What a card is connected to.
@@ -94,6 +112,8 @@ impl HostCard {
             window,
             bell,
             sent: VecDeque::with_capacity(SENT_MOST),
+            foreign: None,
+            offered: Vec::with_capacity(OFFERED_MOST),
             tally: Tally::new(),
         }
     }
@@ -114,8 +134,36 @@ impl HostCard {
         Ok(self.written.wrapping_sub(read) < self.entries)
     }
 
-    /// Where an entry's data is and goes, if all of it is registered.
-    fn check(&self, descriptor: &Descriptor) -> Result<Option<[NonNull<[u8]>; 2]>, PutError> {
+    /// Lets the card write unregistered memory of `process`, where it is offered.
+    pub(crate) fn reach(&mut self, process: ForeignProcess) {
+        self.foreign = Some(process);
+    }
+
+    /// The other side offers these ranges of its unregistered memory, and no others.
+    pub(crate) fn offer(&mut self, ranges: impl Iterator<Item = Range<u64>>) {
+        self.offered.clear();
+        self.offered.extend(ranges.take(OFFERED_MOST));
+    }
+
+    /// As [`try_add`](Sending::try_add), for data that is not in registered memory of this side:
+    /// where it is does not matter to a card that is a thread of this process. The entry's
+    /// `local` and `length` are not looked at.
+    pub(crate) fn try_add_from(
+        &mut self,
+        bytes: &[u8],
+        descriptor: &Descriptor,
+    ) -> Result<(), PutError> {
+        let length =
+            u32::try_from(bytes.len()).map_err(|_| PutError::Local(descriptor.local, u32::MAX))?;
+        let descriptor = Descriptor {
+            length,
+            ..*descriptor
+        };
+        self.send(&descriptor, Some(NonNull::from(bytes)))
+    }
+
+    /// Where an entry's data is and goes, if all of it is registered, or offered.
+    fn check(&self, descriptor: &Descriptor, from: Option<NonNull<[u8]>>) -> Result<Way, PutError> {
         let Descriptor {
             destination,
             local,
@@ -127,16 +175,82 @@ impl HostCard {
             return Err(PutError::Node(destination));
         }
         if length == 0 {
-            return Ok(None);
+            return Ok(Way::Nothing);
         }
-        let here = range_within(local, length, &(0..self.local.len() as u64))
-            .ok_or(PutError::Local(local, length))?;
-        let there = range_within(remote, length, &self.registered)
-            .ok_or(PutError::Remote(remote, length))?;
-        Ok(Some([
-            self.local.range(here, length as usize),
-            self.window.range(there, length as usize),
-        ]))
+        let from = match from {
+            Some(from) => from,
+            None => {
+                let here = range_within(local, length, &(0..self.local.len() as u64))
+                    .ok_or(PutError::Local(local, length))?;
+                self.local.range(here, length as usize)
+            }
+        };
+        let refused = PutError::Remote(remote, length);
+        if remote.0 & FOREIGN != 0 {
+            let is_offered = |range| range_within(remote, length, range).is_some();
+            if self.foreign.is_none() || !self.offered.iter().any(is_offered) {
+                return Err(refused);
+            }
+            return Ok(Way::Foreign(from, remote.0 & !FOREIGN));
+        }
+        let there = range_within(remote, length, &self.registered).ok_or(refused)?;
+        let there = self.window.range(there, length as usize);
+        Ok(Way::Registered(from, there))
+    }
+
+    /// Does what an entry says, with data that is at `from` if not where it says.
+    fn send(
+        &mut self,
+        descriptor: &Descriptor,
+        from: Option<NonNull<[u8]>>,
+    ) -> Result<(), PutError> {
+        let Notify { sent, received } = descriptor.notify;
+        if (received && !self.has_room()?) || (sent && self.sent.len() == SENT_MOST) {
+            return Err(PutError::Full);
+        }
+        match self.check(descriptor, from) {
+            Ok(Way::Nothing) => {}
+            Ok(Way::Registered(from, to)) => {
+                // SAFETY: `to` is within the window, which is writable and which this card
+                // keeps; `from` is within the local mapping, likewise, or a slice that the
+                // caller borrows meanwhile; both have `length` bytes (`check`). They do not
+                // overlap: the window is a mapping of its own, at addresses of its own (a peer
+                // that passes this side's own memory off as its own gets what it deserves: both
+                // are plain bytes, and the addresses still differ), and nothing refers to its
+                // bytes. Bytes have no alignment and every value is valid. No exclusive
+                // reference to `from` is alive in this process: registered memory is only
+                // reached through pointers, and a slot that is lent as a reference is named by
+                // an entry only after its loan has ended (`Loans::redeem`). Other *processes*
+                // may access either meanwhile; they are outside of this program's memory model,
+                // and any mix of old and new bytes is an acceptable outcome.
+                unsafe {
+                    ptr::copy_nonoverlapping(
+                        from.as_ptr().cast::<u8>(),
+                        to.as_ptr().cast::<u8>(),
+                        from.len(),
+                    );
+                }
+            }
+            Ok(Way::Foreign(from, to)) => {
+                let process = self.foreign.as_ref().ok_or(PutError::Unreachable(0))?;
+                let calls = process.write(from, to)?;
+                self.tally.foreign_puts.add(1);
+                self.tally.foreign_calls.add(calls);
+            }
+            Err(error) => {
+                self.tally.refused.add(1);
+                return Err(error);
+            }
+        }
+        self.tally.puts.add(1);
+        self.tally.put_bytes.add(descriptor.length.into());
+        if received {
+            self.notify(descriptor);
+        }
+        if sent {
+            self.sent.push_back(descriptor.message);
+        }
+        Ok(())
     }
 
     fn notify(&mut self, descriptor: &Descriptor) {
@@ -165,41 +279,7 @@ impl HostCard {
 
 impl Sending for HostCard {
     fn try_add(&mut self, descriptor: &Descriptor) -> Result<(), PutError> {
-        let Notify { sent, received } = descriptor.notify;
-        if (received && !self.has_room()?) || (sent && self.sent.len() == SENT_MOST) {
-            return Err(PutError::Full);
-        }
-        let ranges = self
-            .check(descriptor)
-            .inspect_err(|_| self.tally.refused.add(1))?;
-        if let Some([from, to]) = ranges {
-            // SAFETY: both ranges are within mappings that this card keeps, of `length` bytes
-            // each (`check`); `local` is readable and the window writable. They do not overlap:
-            // the mappings are two, at addresses of their own (a peer that passes this side's
-            // own memory off as its own gets what it deserves: both are plain bytes, and the
-            // addresses still differ). Bytes have no alignment and every value is valid. No
-            // reference to either is alive in this process: registered memory is only reached
-            // through pointers, and a slot that is lent as a reference is named by an entry
-            // only after its loan has ended (`Loans::redeem`). Other *processes* may access
-            // either meanwhile; they are outside of this program's memory model, and any mix
-            // of old and new bytes is an acceptable outcome.
-            unsafe {
-                ptr::copy_nonoverlapping(
-                    from.as_ptr().cast::<u8>(),
-                    to.as_ptr().cast::<u8>(),
-                    from.len(),
-                );
-            }
-        }
-        self.tally.puts.add(1);
-        self.tally.put_bytes.add(descriptor.length.into());
-        if received {
-            self.notify(descriptor);
-        }
-        if sent {
-            self.sent.push_back(descriptor.message);
-        }
-        Ok(())
+        self.send(descriptor, None)
     }
 
     fn next_sent(&mut self) -> Option<MessageId> {

@@ -16,16 +16,21 @@
 //!                                             └────────────────────────┘
 //! ```
 //!
+//! Memory of the other process that is not registered is reached through the kernel, where that
+//! is switched on, and only where the other side has offered it.
+//!
 //! A list is a ring of entries with phase bits. Its reader says how far it has come, which is
 //! the writer's credit: an entry is never overwritten that has not been read.
 
 mod card;
+mod foreign;
 mod list;
 
 pub use card::HostCard;
 pub use list::HostList;
 
 pub(crate) use card::Connection;
+pub(crate) use foreign::{FOREIGN, ForeignProcess, LentOut};
 
 use super::put::Device;
 

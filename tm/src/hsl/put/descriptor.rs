@@ -108,6 +108,9 @@ pub enum PutError {
     /// The other side has written what its card cannot have written.
     #[error("the other side's lists are impossible: {0}")]
     Peer(&'static str),
+    /// The other side is gone, and what came from it has been taken in.
+    #[error("the other side is gone")]
+    Closed,
     /// The memory of the other side cannot be reached: its process has ended, or the system
     /// forbids it.
     #[error("the other side's memory cannot be reached (error {0} of the system)")]

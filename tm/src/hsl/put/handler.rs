@@ -29,6 +29,8 @@ struct Shared {
     /// Whether it is worth to look.
     any: AtomicBool,
     stop: AtomicBool,
+    /// The other side is gone, and nothing is taken in any more.
+    ended: AtomicBool,
     interrupts: AtomicU64,
     /// As many entries as the list has at most: the other side's credit ends there, since a
     /// list is read on only when there is room here.
@@ -66,7 +68,13 @@ impl Handler {
     /// The next entry that was taken in.
     pub(super) fn next_received(&mut self) -> Result<Option<Received>, PutError> {
         if !self.shared.any.load(Ordering::Acquire) {
-            return Ok(None);
+            // What was taken in before the end was marked before it.
+            let has_ended = self.shared.ended.load(Ordering::Acquire);
+            return if has_ended && !self.shared.any.load(Ordering::Acquire) {
+                Err(PutError::Closed)
+            } else {
+                Ok(None)
+            };
         }
         let mut taken = self.shared.taken();
         let next = taken.pop_front();
@@ -93,11 +101,15 @@ impl Drop for Handler {
     }
 }
 
-fn handle<R: Receiving>(shared: &Shared, mut poller: Poller, mut receiving: R) {
+fn handle<R: Receiving>(shared: &Shared, poller: Poller, receiving: R) {
     let (descriptor, interest) = receiving.descriptor();
-    if poller.add(descriptor, CARD, interest).is_err() {
-        return;
+    if poller.add(descriptor, CARD, interest).is_ok() {
+        take_interrupts(shared, poller, receiving);
     }
+    shared.ended.store(true, Ordering::Release);
+}
+
+fn take_interrupts<R: Receiving>(shared: &Shared, mut poller: Poller, mut receiving: R) {
     while !shared.stop.load(Ordering::Acquire) {
         let is_full = take_in(shared, &mut receiving);
         if is_full {

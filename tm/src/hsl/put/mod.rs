@@ -118,6 +118,11 @@ impl<D: Device> Put<D> {
         }
     }
 
+    /// The half that sends.
+    pub(crate) fn sending(&mut self) -> &mut D::Sending {
+        &mut self.sending
+    }
+
     /// The half that receives, where nobody else has it.
     pub(crate) fn receiving(&mut self) -> Option<&mut D::Receiving> {
         match &mut self.reception {

@@ -1,0 +1,103 @@
+//! A lane whose peer is in the hands of a test: over real memory, with the peer's cards.
+
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use super::host::{Connection, HostCard, Mode};
+use super::lane::{HslReceiver, HslSender};
+use super::layout::{Geometry, REGISTERED_AT};
+use super::put::{Address, Descriptor, MessageId, NodeNumber, Notify, PutError, Sending};
+use super::terms::{Side, receiver, sender};
+use crate::local::bell::Bell;
+use crate::local::memory::{Mapping, PeerAccess};
+
+/// Slots of the lane.
+pub(super) const SLOTS: u32 = 4;
+/// Bytes of one,
+pub(super) const SLOT_BYTES: u32 = 200;
+/// and of a control slot.
+pub(super) const CONTROL_BYTES: u32 = 100;
+
+/// Which of the two the peer is.
+const PEER: NodeNumber = NodeNumber(1);
+const OURS: NodeNumber = NodeNumber(0);
+
+/// Ours, and the peer's cards and bell ends.
+pub(super) struct Attack {
+    pub(super) sender: HslSender,
+    pub(super) receiver: HslReceiver,
+    /// What the peer writes to our receiving half,
+    pub(super) messages: HostCard,
+    /// and to our sending half.
+    pub(super) answers: HostCard,
+    pub(super) own: Side,
+    pub(super) bells: [UnixStream; 2],
+}
+
+fn side() -> Side {
+    let (slots, slot_bytes) = (SLOTS.into(), SLOT_BYTES.into());
+    let geometry = Geometry::new(slots, slot_bytes, CONTROL_BYTES.into(), Mode::Adaptive)
+        .expect("within the limits");
+    let length = geometry.memory_bytes();
+    let (memory, _) = Mapping::create(c"test", length, PeerAccess::Write).expect("memory");
+    Side { memory, geometry }
+}
+
+fn socket_pair() -> (UnixStream, UnixStream) {
+    UnixStream::pair().expect("sockets")
+}
+
+impl Attack {
+    pub(super) fn new() -> Self {
+        let (own, peer) = (side(), side());
+        let (sending, far_sending) = socket_pair();
+        let (receiving, far_receiving) = socket_pair();
+        let numbers = [OURS, PEER];
+        let card = |list| {
+            let to = Connection {
+                node: PEER,
+                peer: OURS,
+                window: own.memory.clone(),
+                registered: REGISTERED_AT..own.memory.len(),
+                list,
+                bell: Arc::new(Bell::new(socket_pair().0.into())),
+            };
+            HostCard::new(peer.memory.clone(), Mode::Adaptive, to)
+        };
+        let sender = sender(&own, &peer, numbers, Bell::new(sending.into()));
+        Self {
+            sender: sender.expect("memory"),
+            receiver: receiver(&own, &peer, numbers, Bell::new(receiving.into())),
+            messages: card(own.geometry.receiver_list()),
+            answers: card(peer.geometry.sender_list()),
+            own,
+            bells: [far_sending, far_receiving],
+        }
+    }
+
+    /// The peer is gone.
+    pub(super) fn hang_up(&mut self) {
+        self.bells = [socket_pair().0, socket_pair().0];
+    }
+}
+
+/// What a card of the peer's tells.
+pub(super) fn tell(
+    card: &mut HostCard,
+    message: MessageId,
+    length: u32,
+    words: [u64; 2],
+) -> Result<(), PutError> {
+    card.try_add(&Descriptor {
+        destination: OURS,
+        local: Address(REGISTERED_AT as u64),
+        remote: Address(REGISTERED_AT as u64),
+        length,
+        message,
+        notify: Notify {
+            sent: false,
+            received: true,
+        },
+        words,
+    })
+}

@@ -1,0 +1,186 @@
+//! What the fuzz targets do, so that plain tests can replay their corpora: each is a function
+//! from any bytes to nothing, which panics where it finds something wrong. The bytes say what a
+//! peer writes that shares memory, and what this side does meanwhile.
+
+use std::os::unix::net::UnixStream;
+
+use super::attack::{Attack, SLOT_BYTES, SLOTS, tell};
+use super::port::fuzzing::Attacked;
+use super::port::{Port, PortStart, PortTuning};
+use super::put::MessageId;
+use super::{Mode, PROTOCOL};
+use crate::local::memory::SharedBytes;
+use crate::{LaneError, LaneReceiver, LaneSender};
+
+/// Longer scripts only make the same mistakes again.
+const STEPS_MAX: usize = 500;
+
+/// Bytes that are used up from the front; zeros when there are no more.
+struct Script<'a>(&'a [u8]);
+
+impl Script<'_> {
+    fn is_over(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn take<const N: usize>(&mut self) -> [u8; N] {
+        let mut taken = [0; N];
+        let count = N.min(self.0.len());
+        let (now, rest) = self.0.split_at(count);
+        taken[..count].copy_from_slice(now);
+        self.0 = rest;
+        taken
+    }
+
+    fn byte(&mut self) -> u8 {
+        self.take::<1>()[0]
+    }
+
+    /// A kind and a number that may be one.
+    fn message(&mut self) -> MessageId {
+        let [kind, number, high] = self.take();
+        MessageId(u32::from(kind) << 28 | u32::from(high) << 20 | u32::from(number))
+    }
+
+    /// A word of few bits, or of many.
+    fn word(&mut self) -> u64 {
+        let [kind, bits] = self.take();
+        match kind % 3 {
+            0 => 1 << (bits % 64),
+            1 => bits.into(),
+            _ => u64::from_le_bytes(self.take()),
+        }
+    }
+}
+
+fn is_told(error: &LaneError) {
+    match error {
+        LaneError::Closed => {}
+        LaneError::Peer { protocol, what } => {
+            assert!(
+                *protocol == PROTOCOL && !what.is_empty(),
+                "a violation without a word"
+            );
+        }
+        error => panic!("not the peer's fault: {error}"),
+    }
+}
+
+/// A lane: whatever its peer writes to its lists, what is received are slots of its own, each
+/// once, and what is lent can be committed.
+pub fn lane(bytes: &[u8]) {
+    let mut script = Script(bytes);
+    let mut attack = Attack::new();
+    let memory = SharedBytes::new(attack.own.memory.clone());
+    let (mut held, mut lent) = (Vec::new(), Vec::new());
+    for _ in 0..STEPS_MAX {
+        if script.is_over() {
+            break;
+        }
+        match script.byte() % 8 {
+            0 => {
+                let (message, length) = (script.message(), script.byte().into());
+                // A full list is the peer's own fault.
+                let _ = tell(&mut attack.messages, message, length, [0; 2]);
+            }
+            1 => {
+                let (message, words) = (script.message(), [script.word(), script.word()]);
+                let _ = tell(&mut attack.answers, message, 0, words);
+            }
+            2 => {
+                let at = usize::from(u16::from_le_bytes(script.take())) * 8;
+                memory.write(at, &script.take::<8>());
+            }
+            3 => match attack.receiver.try_receive_slot() {
+                Ok(slot) => held.extend(slot),
+                Err(error) => is_told(&error),
+            },
+            4 => {
+                let place = usize::from(script.byte());
+                if !held.is_empty() {
+                    held.swap_remove(place % held.len());
+                }
+            }
+            5 => match attack.sender.try_lend() {
+                Ok(slot) => lent.extend(slot),
+                Err(error) => is_told(&error),
+            },
+            6 => {
+                let length = usize::from(script.byte()).min(SLOT_BYTES as usize);
+                if let Some(slot) = lent.pop()
+                    && let Err(error) = attack.sender.commit(slot, length)
+                {
+                    is_told(&error);
+                }
+            }
+            _ => {
+                for armed in [attack.receiver.arm(), attack.sender.arm()] {
+                    armed.map_or_else(|error| is_told(&error), |_| ());
+                }
+            }
+        }
+        assert!(held.len() <= 2 * SLOTS as usize && lent.len() <= SLOTS as usize);
+        for slot in &held {
+            let mut bytes = vec![0; slot.len()];
+            slot.copy_out(0, &mut bytes);
+        }
+    }
+}
+
+fn ports() -> Option<[Port; 2]> {
+    let tuning = PortTuning {
+        slots: 4,
+        threshold_bytes: 100,
+        buffers: 2,
+        buffer_bytes: 1000,
+        arena_bytes: 4096,
+        mode: Mode::Polling,
+        foreign: false,
+    };
+    let (one, other) = UnixStream::pair().ok()?;
+    let mut near = PortStart::new(one, true, tuning.clone()).ok()?;
+    let mut far = PortStart::new(other, false, tuning).ok()?;
+    near.advance().ok()?;
+    let far = far.advance().ok()??;
+    Some([near.advance().ok()??, far])
+}
+
+/// A port: whatever its peer writes and answers, messages are in memory of its own, and what is
+/// posted and sent comes back.
+pub fn port(bytes: &[u8]) {
+    let mut script = Script(bytes);
+    let Some([ours, peer]) = ports() else {
+        return;
+    };
+    let mut attacked = Attacked::new(ours, peer);
+    for _ in 0..STEPS_MAX {
+        if script.is_over() {
+            break;
+        }
+        let done = match script.byte() % 7 {
+            0 => {
+                let (message, length) = (script.message(), script.byte().into());
+                attacked.tell(message, length, script.word());
+                Ok(())
+            }
+            1 => {
+                let (number, at) = (script.byte(), script.word());
+                let length = u32::from_le_bytes(script.take());
+                attacked.answer(number, at, length, script.byte());
+                Ok(())
+            }
+            2 => attacked.send(script.byte()),
+            3 => attacked.post(script.byte()),
+            4 => {
+                attacked.let_go(script.byte());
+                Ok(())
+            }
+            5 => {
+                attacked.give_credit(script.word());
+                Ok(())
+            }
+            _ => attacked.progress(),
+        };
+        done.unwrap_or_else(|error| is_told(&error));
+    }
+}

@@ -1,0 +1,170 @@
+//! Memory of the other process that is not registered: the kernel writes it, as a card would
+//! that walks the page table. Unsafe island: it names memory by its address.
+
+#![allow(unsafe_code)]
+
+use std::io;
+use std::mem::ManuallyDrop;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use crate::hsl::put::PutError;
+
+/// Set in an address that is one of a process, not of registered memory.
+pub(crate) const FOREIGN: u64 = 1 << 63;
+
+/// The process at the other end.
+#[derive(Debug)]
+pub(crate) struct ForeignProcess {
+    process: Pid,
+    /// Tells when it has ended, and its number may be another's.
+    descriptor: OwnedFd,
+}
+
+impl ForeignProcess {
+    /// Who is at the other end of `socket`.
+    pub(crate) fn of(socket: BorrowedFd<'_>) -> io::Result<Self> {
+        let process = rustix::net::sockopt::socket_peercred(socket)?.pid;
+        let descriptor = pidfd_open(process, PidfdFlags::empty())?;
+        Ok(Self {
+            process,
+            descriptor,
+        })
+    }
+
+    /// Writes `from` at address `to` of the process; returns how many system calls it took. A
+    /// range that is not that process's memory is refused by the kernel.
+    pub(crate) fn write(&self, from: NonNull<[u8]>, to: u64) -> Result<u64, PutError> {
+        let unreachable =
+            |error: io::Error| PutError::Unreachable(error.raw_os_error().unwrap_or(libc::EIO));
+        let mut descriptors = [PollFd::new(&self.descriptor, PollFlags::IN)];
+        let now = Timespec::default();
+        let ended =
+            poll(&mut descriptors, Some(&now)).map_err(|error| unreachable(error.into()))?;
+        if ended > 0 {
+            return Err(PutError::Unreachable(libc::ESRCH));
+        }
+        let (mut calls, mut done) = (1, 0);
+        while done < from.len() {
+            let rest = from.len() - done;
+            let there = usize::try_from(to).ok().and_then(|to| to.checked_add(done));
+            let there = there.ok_or(PutError::Unreachable(libc::EFAULT))?;
+            // SAFETY: `done` is less than the length of `from`, which is one range of memory.
+            let start = unsafe { from.cast::<u8>().add(done) };
+            let local = libc::iovec {
+                iov_base: start.as_ptr().cast(),
+                iov_len: rest,
+            };
+            let remote = libc::iovec {
+                iov_base: std::ptr::without_provenance_mut(there),
+                iov_len: rest,
+            };
+            calls += 1;
+            // SAFETY: both vectors are one element each and live for the call. The kernel reads
+            // `local`, which the caller vouches for; it writes memory of the other process, at
+            // an address that this process knows as a number only, after checking it.
+            let written = unsafe {
+                libc::process_vm_writev(
+                    self.process.as_raw_nonzero().get(),
+                    &raw const local,
+                    1,
+                    &raw const remote,
+                    1,
+                    0,
+                )
+            };
+            match usize::try_from(written) {
+                Ok(written) if written > 0 => done += written,
+                _ => return Err(unreachable(io::Error::last_os_error())),
+            }
+        }
+        Ok(calls)
+    }
+}
+
+/// Memory of this process that the other one may be writing: nobody here refers to it until it
+/// is back.
+#[derive(Debug)]
+pub(crate) struct LentOut {
+    /// Invariant: came from a `Vec` whose length and capacity are its length.
+    memory: NonNull<[u8]>,
+    /// Whether the other side knows the address.
+    is_told: bool,
+}
+
+// SAFETY: it owns the memory like the vector that it came from, and gives out no reference.
+unsafe impl Send for LentOut {}
+
+impl LentOut {
+    /// Takes memory away from this process.
+    pub(crate) fn new(bytes: Vec<u8>) -> Self {
+        Self {
+            memory: NonNull::from(Box::leak(bytes.into_boxed_slice())),
+            is_told: false,
+        }
+    }
+
+    /// How many bytes it has.
+    pub(crate) fn len(&self) -> usize {
+        self.memory.len()
+    }
+
+    /// The address of its first byte, to be told to the other side. From here on it is never
+    /// freed until [`back`](Self::back).
+    pub(crate) fn tell(&mut self) -> u64 {
+        self.is_told = true;
+        self.memory.as_ptr().cast::<u8>().expose_provenance() as u64
+    }
+
+    /// The other side writes it no more.
+    pub(crate) fn back(self) -> Vec<u8> {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: the pointer came from `Box::leak` (`new`) and is used once: `this` is not
+        // dropped.
+        unsafe { Box::from_raw(this.memory.as_ptr()) }.into_vec()
+    }
+}
+
+impl Drop for LentOut {
+    fn drop(&mut self) {
+        // What the other side was told of it may still write: that memory must not become
+        // anything else, and is lost. It is at most what was posted when a connection ended.
+        if !self.is_told {
+            // SAFETY: the pointer came from `Box::leak` (`new`) and is used no more.
+            drop(unsafe { Box::from_raw(self.memory.as_ptr()) });
+        }
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn memory_that_is_lent_out_is_written_and_comes_back() {
+        // This process is its own peer.
+        let (near, _far) = UnixStream::pair().unwrap();
+        let process = ForeignProcess::of(near.as_fd()).unwrap();
+        let mut lent = LentOut::new(vec![0; 100_000]);
+        let address = lent.tell();
+        let bytes = [7; 99_999];
+        let calls = match process.write(NonNull::from(&bytes[..]), address + 1) {
+            Ok(calls) => calls,
+            // Some systems forbid it altogether.
+            Err(PutError::Unreachable(libc::EPERM | libc::ENOSYS)) => return,
+            Err(error) => panic!("{error}"),
+        };
+        assert_eq!(calls, 2);
+        let back = lent.back();
+        assert!(back[0] == 0 && back[1..].iter().all(|byte| *byte == 7));
+        let nowhere = process.write(NonNull::from(&bytes[..]), 8);
+        assert!(matches!(nowhere, Err(PutError::Unreachable(_))));
+        drop(LentOut::new(vec![1]));
+    }
+}

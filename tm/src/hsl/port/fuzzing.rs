@@ -1,0 +1,131 @@
+//! A port whose peer is in the hands of a fuzzer.
+
+use super::layout::SEGMENT_BYTES;
+use super::matching::Span;
+use super::{Arrived, Block, Port};
+use crate::hsl::message::{Kind, identifier};
+use crate::hsl::put::{Address, Descriptor, MessageId, Notify};
+use crate::lane::LaneError;
+
+/// A port, what has arrived at it, and its peer.
+#[derive(Debug)]
+pub(in crate::hsl) struct Attacked {
+    ours: Port,
+    peer: Port,
+    held: Vec<Arrived>,
+}
+
+impl Attacked {
+    pub(in crate::hsl) fn new(ours: Port, peer: Port) -> Self {
+        Self {
+            ours,
+            peer,
+            held: Vec::new(),
+        }
+    }
+
+    /// The peer puts anything, with some data at the beginning of a control slot.
+    pub(in crate::hsl) fn tell(&mut self, message: MessageId, length: u32, word: u64) {
+        self.put(
+            message,
+            self.peer.peer_geometry.control_row().at,
+            length,
+            [word, 0],
+        );
+    }
+
+    /// The peer answers a request with up to two segments, which may lie anywhere.
+    pub(in crate::hsl) fn answer(&mut self, number: u8, at: u64, length: u32, count: u8) {
+        let row = self.peer.peer_geometry.answer_row();
+        let number = u32::from(number) % row.slots;
+        let registered = self.peer.own_geometry.arena().0 as u64;
+        let staging = self.peer.own_geometry.staging_row().at;
+        let spans = [
+            Span {
+                at: registered.wrapping_add(at),
+                length,
+            },
+            Span {
+                at: registered,
+                length: 50,
+            },
+        ];
+        for (place, span) in spans.into_iter().enumerate() {
+            let place = staging + place * SEGMENT_BYTES;
+            self.peer.bytes.write(place, &span.encode());
+        }
+        let message = identifier(Kind::Response, number);
+        let length = u32::try_from(2 * SEGMENT_BYTES).unwrap_or(0);
+        self.put(
+            message,
+            row.slot_at(number),
+            length,
+            [u64::from(count % 4), 0],
+        );
+    }
+
+    /// The peer gives credit that it may not have.
+    pub(in crate::hsl) fn give_credit(&mut self, mask: u64) {
+        self.put(identifier(Kind::Credit, 0), 0, 0, [0, mask]);
+    }
+
+    fn put(&mut self, message: MessageId, remote: usize, length: u32, words: [u64; 2]) {
+        let descriptor = Descriptor {
+            destination: self.peer.peer,
+            local: Address(self.peer.own_geometry.staging_row().at as u64),
+            remote: Address(remote as u64),
+            length: length.min(self.peer.own_geometry.control_bytes()),
+            message,
+            notify: Notify {
+                sent: false,
+                received: true,
+            },
+            words,
+        };
+        // A full list is the peer's own fault.
+        let _ = self.peer.put.add_entry(&descriptor);
+    }
+
+    /// Sends a message in two blocks.
+    pub(in crate::hsl) fn send(&mut self, size: u8) -> Result<(), LaneError> {
+        let bytes = usize::from(size) * 4;
+        let mut blocks = vec![Block::Other(vec![size; bytes])];
+        blocks.extend(self.ours.arena().allocate(size.into()).map(Block::Arena));
+        // What is not taken comes back.
+        self.ours.send(blocks).map(drop)
+    }
+
+    /// Posts memory.
+    pub(in crate::hsl) fn post(&mut self, size: u8) -> Result<(), LaneError> {
+        match self.ours.arena().allocate(u32::from(size) * 4) {
+            Some(buffer) => self.ours.post(vec![Block::Arena(buffer)]),
+            None => Ok(()),
+        }
+    }
+
+    /// Drops what has arrived.
+    pub(in crate::hsl) fn let_go(&mut self, place: u8) {
+        if !self.held.is_empty() {
+            self.held.swap_remove(usize::from(place) % self.held.len());
+        }
+    }
+
+    /// Goes on.
+    pub(in crate::hsl) fn progress(&mut self) -> Result<(), LaneError> {
+        let progress = self.ours.progress();
+        self.held
+            .extend(std::iter::from_fn(|| self.ours.next_arrived()));
+        while self.ours.next_sent().is_some() {}
+        for arrived in &self.held {
+            match arrived {
+                Arrived::Short(slot) | Arrived::Unposted(slot) => {
+                    slot.copy_out(0, &mut vec![0; slot.len()]);
+                }
+                Arrived::Posted(blocks, length) => {
+                    assert!(*length <= super::block::length(blocks));
+                }
+            }
+        }
+        progress
+    }
+}

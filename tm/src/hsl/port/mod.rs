@@ -1,0 +1,481 @@
+//! A port: two processes that send each other messages over PUT, as MPI-MPC did.
+//!
+//! ```text
+//!   sender                                   receiver
+//!   send(short) ── SHORT, with the data ───> control slot ──> next_arrived
+//!
+//!   send(large) ── REQ ────────────────────> posted? its segments
+//!               <─ RSP, a list of segments ─ else a buffer of the port's own
+//!               ══ puts, piece by piece ═══> straight into it
+//!               ── DATA ───────────────────> next_arrived
+//! ```
+//!
+//! A message is a list of [`Block`]s. Up to the threshold it travels in a control slot, with a
+//! copy at each end; above it, straight from the sender's blocks into the receiver's. When
+//! nothing is posted, the receiver answers with a buffer of its own, so that the sender need not
+//! wait (report 004, section II.2.3); it has a fixed number of these.
+//!
+//! Credit for control slots rides on whatever goes to the other side, and goes by itself, as
+//! CRDT, when half of the slots are free and nothing goes there.
+//!
+//! - **Set up**: [`PortStart::new`] on both ends of a connected socket, then
+//!   [`advance`](PortStart::advance).
+//! - **Send**: [`send_short`](Port::send_short), [`send`](Port::send).
+//! - **Receive**: [`post`](Port::post).
+//! - **Go on**: [`progress`](Port::progress), then [`next_arrived`](Port::next_arrived) and
+//!   [`next_sent`](Port::next_sent).
+//! - **Sleep**: [`arm`](Port::arm), [`descriptor`](Port::descriptor),
+//!   [`acknowledge`](Port::acknowledge).
+//!
+//! Messages arrive when they are whole: a short one may pass a large one.
+
+mod arena;
+mod block;
+#[cfg(not(loom))]
+#[cfg(any(test, feature = "fuzzing"))]
+pub(super) mod fuzzing;
+mod incoming;
+mod layout;
+mod matching;
+mod outgoing;
+mod start;
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests;
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+pub use arena::{Arena, ArenaBuffer};
+pub use block::Block;
+pub use start::PortStart;
+
+use super::grants::Grants;
+use super::host::{HostDevice, Mode};
+use super::message::{Kind, identifier, kind_of};
+use super::put::{
+    Address, Descriptor, MessageId, NodeNumber, Notify, Put, PutError, Received, Receiving,
+};
+use crate::hsl::{PROTOCOL, violation};
+use crate::lane::{LaneError, ReceivedSlot};
+use crate::local::LOOKS_BETWEEN_CHECKS;
+use crate::local::bell::Bell;
+use crate::local::memory::SharedBytes;
+use crate::poller::Interest;
+use incoming::Incoming;
+use layout::Geometry;
+use outgoing::Outgoing;
+
+/// How a port is tuned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortTuning {
+    /// Control slots that the other side may fill before this one has read any: 2 to 64.
+    /// Default: 32.
+    pub slots: usize,
+    /// Bytes of the largest control message. Default: 16 KiB, as in paper 000.
+    pub threshold_bytes: usize,
+    /// Buffers for messages that nothing has been posted for: up to 64. Default: 4.
+    pub buffers: usize,
+    /// Bytes of each. Default: 1 MiB.
+    pub buffer_bytes: usize,
+    /// Bytes of the arena. Default: 16 MiB.
+    pub arena_bytes: usize,
+    /// How this side learns that something has come. Default: adaptive.
+    pub mode: Mode,
+    /// Whether memory outside of the arena may be posted, which the other side then writes
+    /// through the kernel. Default: no.
+    pub foreign: bool,
+}
+
+impl Default for PortTuning {
+    fn default() -> Self {
+        Self {
+            slots: 32,
+            threshold_bytes: 16 << 10,
+            buffers: 4,
+            buffer_bytes: 1 << 20,
+            arena_bytes: 16 << 20,
+            mode: Mode::default(),
+            foreign: false,
+        }
+    }
+}
+
+/// A message that is here.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Arrived {
+    /// In a control slot.
+    Short(ReceivedSlot),
+    /// In what was posted for it: so many bytes.
+    Posted(Vec<Block>, u64),
+    /// In a buffer of the port's own, as nothing had been posted.
+    Unposted(ReceivedSlot),
+}
+
+/// What a port has done; the counters only grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct PortCounters {
+    /// Messages that went as SHORT.
+    pub shorts: u64,
+    /// Messages that went by rendezvous.
+    pub rendezvous: u64,
+    /// Copies that were made of their data on this side: into staging.
+    pub copies: u64,
+    /// CRDTs that were sent, because there was nothing for credit to ride on.
+    pub credits: u64,
+}
+
+/// One end.
+#[derive(Debug)]
+pub struct Port {
+    put: Put<HostDevice>,
+    peer: NodeNumber,
+    own_geometry: Geometry,
+    peer_geometry: Geometry,
+    bytes: SharedBytes,
+    arena: Arena,
+    /// Control slots of the other side that may be filled.
+    control: Grants,
+    outgoing: Outgoing,
+    incoming: Incoming,
+    arrived: VecDeque<Arrived>,
+    /// Woken by the other side,
+    bell: Arc<Bell>,
+    /// which is woken by this one.
+    sending: Arc<Bell>,
+    counters: PortCounters,
+    /// Times that nothing had come since the peer was last known to be there.
+    looks: u32,
+    has_failed: bool,
+}
+
+impl Port {
+    /// Where memory comes from that needs no copies.
+    #[must_use]
+    pub fn arena(&self) -> &Arena {
+        &self.arena
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn counters(&self) -> PortCounters {
+        self.counters
+    }
+
+    /// How often a handler thread was woken, where there is one.
+    #[must_use]
+    pub fn interrupts(&self) -> u64 {
+        self.put.interrupts()
+    }
+
+    /// Bytes of the largest message that goes as SHORT.
+    #[must_use]
+    pub fn threshold_bytes(&self) -> usize {
+        self.peer_geometry.control_bytes() as usize
+    }
+
+    // ---- send ---------------------------------------------------------------------------
+
+    /// Sends what fits in a control slot; `false` when none is free now.
+    ///
+    /// # Errors
+    /// When it does not fit, or the peer is gone or misbehaves.
+    pub fn send_short(&mut self, message: &[u8]) -> Result<bool, LaneError> {
+        self.check_open()?;
+        if message.len() > self.threshold_bytes() {
+            return Err(LaneError::Misuse("too long for a control slot"));
+        }
+        if self.control.len() == 0 {
+            return Ok(false);
+        }
+        let staging = self.own_geometry.staging_row().at;
+        self.bytes.write(staging, message);
+        self.put_short(message.len())?;
+        Ok(true)
+    }
+
+    /// Puts what is in staging into a control slot of the other side.
+    fn put_short(&mut self, length: usize) -> Result<(), LaneError> {
+        let Some(slot) = self.control.take() else {
+            return Err(LaneError::Misuse("no control slot is free"));
+        };
+        self.counters.shorts += 1;
+        self.counters.copies += 1;
+        let length = u32::try_from(length).map_err(|_| LaneError::Misuse("too long"))?;
+        let remote = self.peer_geometry.control_row().slot_at(slot) as u64;
+        self.tell(identifier(Kind::Short, slot), Some((remote, length)), 0)
+    }
+
+    /// Sends a message. Its blocks come back from [`next_sent`](Self::next_sent), with the
+    /// number that this returns; or at once, when too many are on their way.
+    ///
+    /// # Errors
+    /// When a block is another port's, or the peer is gone or misbehaves.
+    pub fn send(&mut self, blocks: Vec<Block>) -> Result<Result<u64, Vec<Block>>, LaneError> {
+        self.check_open()?;
+        if !blocks.iter().all(|block| block.is_of(&self.arena)) {
+            return Err(LaneError::Misuse("a block of another port's arena"));
+        }
+        let length = block::length(&blocks);
+        if length > self.threshold_bytes() as u64 {
+            let request = match self.outgoing.begin(blocks, length) {
+                Ok(request) => request,
+                Err(blocks) => return Ok(Err(blocks)),
+            };
+            self.counters.rendezvous += 1;
+            self.tell(identifier(Kind::Request, request.number), None, length)?;
+            return Ok(Ok(request.message));
+        }
+        if self.control.len() == 0 || !self.outgoing.has_room() {
+            return Ok(Err(blocks));
+        }
+        let mut at = self.own_geometry.staging_row().at;
+        for block in &blocks {
+            block.copy_to(&self.bytes, at);
+            at += block.len();
+        }
+        // Less than the threshold.
+        self.put_short(usize::try_from(length).unwrap_or(usize::MAX))?;
+        Ok(Ok(self.outgoing.sent_at_once(blocks)))
+    }
+
+    /// The next message that has been sent: its number, and its blocks.
+    pub fn next_sent(&mut self) -> Option<(u64, Vec<Block>)> {
+        self.outgoing.next_sent()
+    }
+
+    // ---- receive ------------------------------------------------------------------------
+
+    /// Posts memory for a message that goes by rendezvous: the next one that fits in it, in the
+    /// order of their requests.
+    ///
+    /// # Errors
+    /// When a block is another port's, or memory outside of the arena and that is not switched
+    /// on, at both ends; or the peer is gone or misbehaves.
+    pub fn post(&mut self, blocks: Vec<Block>) -> Result<(), LaneError> {
+        self.check_open()?;
+        let may_be_foreign = self.own_geometry.foreign && self.peer_geometry.foreign;
+        for block in &blocks {
+            if !block.is_of(&self.arena) {
+                return Err(LaneError::Misuse("a block of another port's arena"));
+            }
+            if block.is_foreign() && !may_be_foreign {
+                return Err(LaneError::Misuse(
+                    "posted memory that is not of the arena, where only that can be written",
+                ));
+            }
+        }
+        self.incoming.post(blocks)?;
+        self.answer()
+    }
+
+    /// The next message that is here.
+    pub fn next_arrived(&mut self) -> Option<Arrived> {
+        self.arrived.pop_front()
+    }
+
+    // ---- go on --------------------------------------------------------------------------
+
+    /// Takes in what has come, answers, and sends what was asked for.
+    ///
+    /// # Errors
+    /// When the peer misbehaves.
+    pub fn progress(&mut self) -> Result<(), LaneError> {
+        self.check_open()?;
+        if !self.take_in()? {
+            self.looks += 1;
+            if self.looks >= LOOKS_BETWEEN_CHECKS {
+                self.check_peer()?;
+            }
+        }
+        // A buffer may have been given back.
+        self.answer()?;
+        if self.incoming.owes_credit() {
+            self.counters.credits += 1;
+            self.tell(identifier(Kind::Credit, 0), None, 0)?;
+        }
+        Ok(())
+    }
+
+    /// Takes in what has come; whether anything has.
+    fn take_in(&mut self) -> Result<bool, LaneError> {
+        let mut any = false;
+        loop {
+            match self.put.received_notify() {
+                Ok(None) => return Ok(any),
+                Ok(Some(received)) => self.handle(&received)?,
+                Err(PutError::Closed) => {
+                    self.has_failed = true;
+                    return Err(LaneError::Closed);
+                }
+                Err(error) => return Err(self.failed(error.to_string())),
+            }
+            any = true;
+            self.looks = 0;
+        }
+    }
+
+    /// Looks whether the peer is gone, unless a handler does; what it sent before is taken in.
+    fn check_peer(&mut self) -> Result<(), LaneError> {
+        self.looks = 0;
+        if self.put.receiving().is_none() || self.bell.silence() {
+            return Ok(());
+        }
+        if self.take_in()? {
+            return Ok(());
+        }
+        self.has_failed = true;
+        Err(LaneError::Closed)
+    }
+
+    fn handle(&mut self, received: &Received) -> Result<(), LaneError> {
+        let Received {
+            message,
+            length,
+            words: [word, credit],
+            ..
+        } = *received;
+        let wrong = |what: &str| format!("{message:?} of {length} bytes with {word:#x}: {what}");
+        if let Err(what) = self.control.grant(0, credit) {
+            return Err(self.failed(wrong(what)));
+        }
+        let handled = match kind_of(message) {
+            Some((Kind::Short, slot)) => self
+                .incoming
+                .short(slot, length)
+                .map(|slot| self.arrived.push_back(Arrived::Short(slot))),
+            Some((Kind::Request, number)) => self.incoming.request(number, word),
+            Some((Kind::Response, number)) => return self.respond(number, word),
+            Some((Kind::Data, number)) => self
+                .incoming
+                .data(number, word)
+                .map(|arrived| self.arrived.extend(arrived)),
+            Some((Kind::Credit, _)) => Ok(()),
+            None => Err("that is no message"),
+        };
+        handled.map_err(|what| self.failed(wrong(what)))
+    }
+
+    /// Answers requests that there is memory for.
+    fn answer(&mut self) -> Result<(), LaneError> {
+        while let Some((number, spans)) = self.incoming.next_answer() {
+            let row = self.peer_geometry.answer_row();
+            let staging = self.own_geometry.staging_row().at;
+            let mut at = staging;
+            for span in spans {
+                self.bytes.write(at, &span.encode());
+                at += layout::SEGMENT_BYTES;
+            }
+            let count = spans.len() as u64;
+            let length = u32::try_from(at - staging).unwrap_or(u32::MAX);
+            let remote = row.slot_at(number) as u64;
+            let message = identifier(Kind::Response, number);
+            self.tell(message, Some((remote, length)), count)?;
+        }
+        Ok(())
+    }
+
+    /// The other side has answered: puts what it has room for where it says.
+    fn respond(&mut self, number: u32, segments: u64) -> Result<(), LaneError> {
+        let row = self.own_geometry.answer_row();
+        let credit = self.incoming.take_credit();
+        let at = |number| row.slot_at(number);
+        let destination = self.peer;
+        let put = self.outgoing.put(
+            number,
+            segments,
+            |into| self.bytes.read(at(number), into),
+            self.put.sending(),
+            destination,
+            credit,
+        );
+        match put {
+            Ok(()) => Ok(()),
+            Err(what) => Err(self.failed(what)),
+        }
+    }
+
+    /// Puts a control message, with `data` from staging: where it goes, and how many bytes.
+    fn tell(
+        &mut self,
+        message: MessageId,
+        data: Option<(u64, u32)>,
+        word: u64,
+    ) -> Result<(), LaneError> {
+        let (remote, length) = data.unwrap_or((0, 0));
+        let descriptor = Descriptor {
+            destination: self.peer,
+            local: Address(self.own_geometry.staging_row().at as u64),
+            remote: Address(remote),
+            length,
+            message,
+            notify: Notify {
+                sent: false,
+                received: true,
+            },
+            words: [word, self.incoming.take_credit()],
+        };
+        self.put
+            .add_entry(&descriptor)
+            .map_err(|error| self.failed(told(error)))
+    }
+
+    fn check_open(&self) -> Result<(), LaneError> {
+        if self.has_failed {
+            return Err(LaneError::Closed);
+        }
+        Ok(())
+    }
+
+    fn failed(&mut self, what: String) -> LaneError {
+        self.has_failed = true;
+        violation(what)
+    }
+
+    // ---- sleep --------------------------------------------------------------------------
+
+    /// Prepares to sleep until something comes; `false` when something is there, or this port is
+    /// one that only looks: [`progress`](Self::progress) then.
+    ///
+    /// # Errors
+    /// When the peer is gone and everything that it sent has been taken in.
+    pub fn arm(&mut self) -> Result<bool, LaneError> {
+        self.check_open()?;
+        // Before arming: a ring that this takes in belongs to an earlier arming, or its cause
+        // is found by the look below.
+        self.check_peer()?;
+        Ok(self.put.receiving().is_some_and(Receiving::arm))
+    }
+
+    /// What to wait for.
+    #[must_use]
+    pub fn descriptor(&self) -> (BorrowedFd<'_>, Interest) {
+        (self.bell.as_fd(), Interest::Readable)
+    }
+
+    /// Takes in what woke a sleeper.
+    pub fn acknowledge(&mut self) {
+        if let Some(list) = self.put.receiving() {
+            list.acknowledge();
+            list.disarm();
+        }
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        self.bell.close();
+        self.sending.close();
+    }
+}
+
+/// What a card's error means to a port, whose entries are right unless the other side lies.
+fn told(error: PutError) -> String {
+    match error {
+        PutError::Full => format!("it does not read its list, as {PROTOCOL} makes it"),
+        error => error.to_string(),
+    }
+}

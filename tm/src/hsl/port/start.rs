@@ -1,0 +1,146 @@
+//! How two processes come to have a port between them.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use super::incoming::Incoming;
+use super::layout::{DIALECT, Geometry};
+use super::outgoing::Outgoing;
+use super::{Arena, Port, PortCounters, PortTuning};
+use crate::hsl::grants::Grants;
+use crate::hsl::host::{Connection, ForeignProcess, HostCard, HostList, Mode};
+use crate::hsl::layout::REGISTERED_AT;
+use crate::hsl::put::Put;
+use crate::hsl::terms::{admit, numbers};
+use crate::lane::{LaneClass, LaneError};
+use crate::local::greeting::{Dialect, TERMS_BYTES};
+use crate::local::memory::{Mapping, PeerAccess, SharedBytes};
+use crate::local::stranger::{Ends, LocalEstablishing, Terms};
+
+/// A port that is being set up.
+#[derive(Debug)]
+pub struct PortStart {
+    establishing: LocalEstablishing<PortTerms>,
+}
+
+impl PortStart {
+    /// Begins to set one up over a connected socket, on which nothing else is said any more;
+    /// one end `connects`, the other does not.
+    ///
+    /// # Errors
+    /// When the tuning is impossible, the system refuses the memory, or the other end runs as
+    /// another user.
+    pub fn new(socket: UnixStream, connects: bool, tuning: PortTuning) -> Result<Self, LaneError> {
+        let terms = PortTerms { tuning };
+        // A port has no class; that of the greeting is the same at both ends.
+        let class = LaneClass::Bulk;
+        let establishing = LocalEstablishing::begin(socket.into(), connects, terms, class)?;
+        Ok(Self { establishing })
+    }
+
+    /// Goes on as far as it can; `None` means *wait until readable and call again*.
+    ///
+    /// # Errors
+    /// When the peer is gone, or said something impossible.
+    pub fn advance(&mut self) -> Result<Option<Port>, LaneError> {
+        match self.establishing.exchange()? {
+            Some((own, peer, ends)) => Ok(Some(port(own, peer, ends)?)),
+            None => Ok(None),
+        }
+    }
+}
+
+impl AsFd for PortStart {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.establishing.as_fd()
+    }
+}
+
+#[derive(Debug, Clone)]
+struct PortTerms {
+    tuning: PortTuning,
+}
+
+/// The memory of one side.
+#[derive(Debug)]
+struct Side {
+    memory: Arc<Mapping>,
+    geometry: Geometry,
+}
+
+impl Terms for PortTerms {
+    const PROTOCOL: &'static str = crate::hsl::PROTOCOL;
+    const DIALECT: Dialect = DIALECT;
+    type Own = Side;
+    type Peer = Side;
+
+    fn admit(&self, socket: BorrowedFd<'_>) -> Result<(), String> {
+        admit(socket)
+    }
+
+    fn prepare(&self, _class: LaneClass) -> io::Result<(Side, OwnedFd, [u8; TERMS_BYTES])> {
+        let geometry = Geometry::tuned(&self.tuning)
+            .map_err(|what| io::Error::new(io::ErrorKind::InvalidInput, what))?;
+        let length = geometry.memory_bytes();
+        let (memory, file) = Mapping::create(c"madgate-port", length, PeerAccess::Write)?;
+        Ok((Side { memory, geometry }, file, geometry.encode()))
+    }
+
+    fn meet(
+        &self,
+        _own: &Side,
+        said: &[u8; TERMS_BYTES],
+        memory: &OwnedFd,
+    ) -> Result<Side, String> {
+        let geometry = Geometry::decode(said)?;
+        let memory = Mapping::of_peer(memory, geometry.memory_bytes(), PeerAccess::Write)?;
+        Ok(Side { memory, geometry })
+    }
+}
+
+fn port(own: Side, peer: Side, ends: Ends) -> Result<Port, LaneError> {
+    let [node, other] = numbers(ends.connects);
+    let (sending, bell) = (Arc::new(ends.sending), Arc::new(ends.receiving));
+    let to = Connection {
+        node,
+        peer: other,
+        window: Arc::clone(&peer.memory),
+        registered: REGISTERED_AT..peer.memory.len(),
+        list: Geometry::list(),
+        bell: Arc::clone(&sending),
+    };
+    let mut card = HostCard::new(Arc::clone(&own.memory), peer.geometry.mode, to);
+    if own.geometry.foreign && peer.geometry.foreign {
+        card.reach(ForeignProcess::of(sending.as_fd())?);
+    }
+    let mode = own.geometry.mode;
+    let list = HostList::new(&own.memory, Geometry::list(), other, mode, bell.clone());
+    let put = match mode {
+        Mode::Interrupt => Put::with_interrupts(card, list)?,
+        Mode::Polling | Mode::Adaptive => Put::polling(card, list),
+    };
+    let bytes = SharedBytes::new(Arc::clone(&own.memory));
+    let (at, capacity) = own.geometry.arena();
+    let mut port = Port {
+        put,
+        peer: other,
+        arena: Arena::new(bytes.clone(), at, capacity),
+        bytes,
+        control: Grants::new(peer.geometry.control_row().slots),
+        outgoing: Outgoing::new(),
+        incoming: Incoming::new(&own.memory, own.geometry),
+        arrived: std::collections::VecDeque::new(),
+        own_geometry: own.geometry,
+        peer_geometry: peer.geometry,
+        bell,
+        sending,
+        counters: PortCounters::default(),
+        looks: 0,
+        has_failed: false,
+    };
+    // All control slots are free, which nobody knows yet.
+    port.progress()?;
+    Ok(port)
+}

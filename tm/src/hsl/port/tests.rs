@@ -1,0 +1,533 @@
+//! Two ports in one process, and what a peer can do to one.
+
+use std::os::unix::net::UnixStream;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::hsl::layout::REQUESTS_MAX;
+use crate::poller::Poller;
+
+fn pair_of(near: PortTuning, far: PortTuning) -> [Port; 2] {
+    let (one, other) = UnixStream::pair().unwrap();
+    let mut starts = [
+        PortStart::new(one, true, near).unwrap(),
+        PortStart::new(other, false, far).unwrap(),
+    ];
+    let mut ports = [None, None];
+    while ports.iter().any(Option::is_none) {
+        for (start, port) in starts.iter_mut().zip(&mut ports) {
+            if port.is_none() {
+                *port = start.advance().unwrap();
+            }
+        }
+    }
+    let mut ports = ports.map(Option::unwrap);
+    // Each has told the other that all control slots are free.
+    for port in &mut ports {
+        while port.control.len() < port.peer_geometry.control_row().slots as usize {
+            port.progress().unwrap();
+        }
+    }
+    ports
+}
+
+fn pair(tuning: &PortTuning) -> [Port; 2] {
+    pair_of(tuning.clone(), tuning.clone())
+}
+
+/// Goes on at both ends until a message has arrived at the second.
+fn arrival([near, far]: &mut [Port; 2]) -> Arrived {
+    loop {
+        near.progress().unwrap();
+        far.progress().unwrap();
+        if let Some(arrived) = far.next_arrived() {
+            return arrived;
+        }
+    }
+}
+
+fn bytes_of(slot: &ReceivedSlot) -> Vec<u8> {
+    let mut bytes = vec![0; slot.len()];
+    slot.copy_out(0, &mut bytes);
+    bytes
+}
+
+fn pattern(length: usize) -> Vec<u8> {
+    (0..length)
+        .map(|at| u8::try_from(at % 251).unwrap())
+        .collect()
+}
+
+/// Blocks of these lengths, with `bytes` in them as far as they go.
+fn blocks(arena: &Arena, lengths: &[usize], mut bytes: &[u8]) -> Vec<Block> {
+    lengths
+        .iter()
+        .map(|length| {
+            let mut buffer = arena.allocate(u32::try_from(*length).unwrap()).unwrap();
+            let (now, rest) = bytes.split_at(bytes.len().min(*length));
+            buffer.write(0, now);
+            bytes = rest;
+            Block::Arena(buffer)
+        })
+        .collect()
+}
+
+fn gathered(blocks: &[Block], length: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for block in blocks {
+        let mut part = vec![0; block.len()];
+        block.read(0, &mut part);
+        bytes.extend(part);
+    }
+    bytes.truncate(usize::try_from(length).unwrap());
+    bytes
+}
+
+fn tuned(mode: Mode) -> PortTuning {
+    PortTuning {
+        mode,
+        ..PortTuning::default()
+    }
+}
+
+#[test]
+fn short_messages_arrive_in_every_mode() {
+    for mode in Mode::ALL {
+        let mut ports = pair(&tuned(mode));
+        for round in 0..200_usize {
+            let message = pattern(round * 80);
+            while !ports[0].send_short(&message).unwrap() {
+                ports[0].progress().unwrap();
+            }
+            let Arrived::Short(slot) = arrival(&mut ports) else {
+                panic!("not a short message");
+            };
+            assert_eq!(bytes_of(&slot), message, "{mode:?}");
+        }
+        let counters = ports[0].counters();
+        assert_eq!((counters.shorts, counters.copies), (200, 200));
+        assert_eq!(ports[1].interrupts() > 0, mode == Mode::Interrupt);
+    }
+}
+
+#[test]
+fn credit_rides_on_what_goes_back_or_goes_by_itself() {
+    let mut ports = pair(&tuned(Mode::Polling));
+    let at_first = ports.each_ref().map(|port| port.counters().credits);
+    for _ in 0..100 {
+        assert!(ports[0].send_short(b"ping").unwrap());
+        drop(arrival(&mut ports));
+        assert!(ports[1].send_short(b"pong").unwrap());
+        while ports[0].next_arrived().is_none() {
+            ports[0].progress().unwrap();
+        }
+    }
+    let there_and_back = ports.each_ref().map(|port| port.counters().credits);
+    assert_eq!(there_and_back, at_first, "all of it rode");
+    for _ in 0..100 {
+        assert!(ports[0].send_short(b"one way").unwrap());
+        drop(arrival(&mut ports));
+        ports[1].progress().unwrap();
+        ports[0].progress().unwrap();
+    }
+    let credits = ports[1].counters().credits - at_first[1];
+    assert!(
+        (3..=7).contains(&credits),
+        "half of 32 at a time: {credits}"
+    );
+}
+
+#[test]
+fn slots_that_are_exhausted_come_back() {
+    let mut ports = pair(&tuned(Mode::Adaptive));
+    let mut sent = 0;
+    while ports[0].send_short(b"more").unwrap() {
+        sent += 1;
+        ports[0].progress().unwrap();
+    }
+    assert_eq!(sent, PortTuning::default().slots);
+    let held: Vec<Arrived> = (0..sent).map(|_| arrival(&mut ports)).collect();
+    ports[1].progress().unwrap();
+    assert!(!ports[0].send_short(b"more").unwrap(), "all are held");
+    drop(held);
+    ports[1].progress().unwrap();
+    ports[0].progress().unwrap();
+    assert!(ports[0].send_short(b"more").unwrap());
+}
+
+#[test]
+fn a_large_message_goes_into_what_was_posted_before_or_after_it() {
+    let without_buffers = PortTuning {
+        buffers: 0,
+        ..PortTuning::default()
+    };
+    let mut ports = pair(&without_buffers);
+    let message = pattern(300_000);
+    for posts_first in [true, false] {
+        let memory = blocks(ports[1].arena(), &[100_000, 50_000, 200_000], &[]);
+        // What is too small stays for another message.
+        let small = blocks(ports[1].arena(), &[1000], &[]);
+        ports[1].post(small).unwrap();
+        let sent = blocks(ports[0].arena(), &[7, 200_000, 99_993], &message);
+        if posts_first {
+            ports[1].post(memory).unwrap();
+            ports[0].send(sent).unwrap().unwrap();
+        } else {
+            ports[0].send(sent).unwrap().unwrap();
+            ports[1].progress().unwrap();
+            ports[1].post(memory).unwrap();
+        }
+        let Arrived::Posted(memory, length) = arrival(&mut ports) else {
+            panic!("not where it was to go");
+        };
+        assert_eq!(gathered(&memory, length), message);
+        let (_, sent) = ports[0].next_sent().unwrap();
+        assert_eq!(sent.len(), 3);
+    }
+    let counters = ports[0].counters();
+    assert_eq!((counters.rendezvous, counters.copies), (2, 0));
+}
+
+#[test]
+fn what_nothing_was_posted_for_goes_into_buffers_and_then_waits() {
+    let mut ports = pair(&tuned(Mode::Adaptive));
+    let buffers = PortTuning::default().buffers;
+    let message = pattern(20_000);
+    let send = |port: &mut Port| {
+        let sent = blocks(port.arena(), &[message.len()], &message);
+        port.send(sent).unwrap().unwrap();
+    };
+    (0..=buffers).for_each(|_| send(&mut ports[0]));
+    let mut held: Vec<Arrived> = (0..buffers).map(|_| arrival(&mut ports)).collect();
+    for arrived in &held {
+        let Arrived::Unposted(slot) = arrived else {
+            panic!("nothing was posted");
+        };
+        assert_eq!(bytes_of(slot), message);
+    }
+    ports.iter_mut().for_each(|port| port.progress().unwrap());
+    assert!(ports[1].next_arrived().is_none(), "all buffers are held");
+    held.pop();
+    assert!(matches!(arrival(&mut ports), Arrived::Unposted(_)));
+
+    // One that is larger than any buffer waits until something is posted.
+    let long = pattern(PortTuning::default().buffer_bytes + 1);
+    let sent = blocks(ports[0].arena(), &[long.len()], &long);
+    ports[0].send(sent).unwrap().unwrap();
+    ports[1].progress().unwrap();
+    assert!(ports[1].next_arrived().is_none());
+    let memory = blocks(ports[1].arena(), &[long.len()], &[]);
+    ports[1].post(memory).unwrap();
+    let Arrived::Posted(memory, length) = arrival(&mut ports) else {
+        panic!("it was posted");
+    };
+    assert_eq!(gathered(&memory, length), long);
+}
+
+#[test]
+fn a_receiver_that_never_posts_bounds_its_sender() {
+    let without_buffers = PortTuning {
+        buffers: 0,
+        ..PortTuning::default()
+    };
+    let mut ports = pair(&without_buffers);
+    let mut taken = 0;
+    loop {
+        let message = vec![Block::Other(vec![0; 20_000])];
+        match ports[0].send(message).unwrap() {
+            Ok(_) => taken += 1,
+            Err(back) => {
+                assert_eq!(block::length(&back), 20_000);
+                break;
+            }
+        }
+        ports.iter_mut().for_each(|port| port.progress().unwrap());
+    }
+    assert_eq!(taken, REQUESTS_MAX);
+    assert!(ports[0].send_short(b"this still goes").unwrap());
+    assert!(matches!(arrival(&mut ports), Arrived::Short(_)));
+}
+
+#[test]
+fn memory_outside_of_the_arena_is_written_through_the_kernel() {
+    let foreign = PortTuning {
+        foreign: true,
+        ..PortTuning::default()
+    };
+    let mut ports = pair(&foreign);
+    let message = pattern(100_000);
+    let before = crate::hsl::counters();
+    ports[1].post(vec![Block::Other(vec![0; 100_000])]).unwrap();
+    ports[0]
+        .send(vec![Block::Other(message.clone())])
+        .unwrap()
+        .unwrap();
+    ports[1].progress().unwrap();
+    match ports[0].progress() {
+        Ok(()) => {}
+        // Some systems forbid it altogether.
+        Err(error) if error.to_string().contains("cannot be reached") => return,
+        Err(error) => panic!("{error}"),
+    }
+    let Arrived::Posted(memory, length) = arrival(&mut ports) else {
+        panic!("it was posted");
+    };
+    assert_eq!(gathered(&memory, length), message);
+    let after = crate::hsl::counters();
+    assert!(after.foreign_puts > before.foreign_puts);
+
+    let mut closed = pair_of(foreign, PortTuning::default());
+    let refused = closed[0].post(vec![Block::Other(vec![0; 100_000])]);
+    assert!(matches!(refused, Err(LaneError::Misuse(_))), "{refused:?}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    /// Whatever the two lists of segments are, every byte arrives; with more segments than an
+    /// answer has room for, too.
+    #[test]
+    fn segments_need_not_match(
+        sent in proptest::collection::vec(1..2000_usize, 1..120),
+        posted in proptest::collection::vec(1..2000_usize, 1..120),
+    ) {
+        let mut ports = pair(&PortTuning { threshold_bytes: 64, ..tuned(Mode::Polling) });
+        let room: usize = posted.iter().sum();
+        let message = pattern(sent.iter().sum::<usize>().min(room).max(65));
+        let memory = blocks(ports[1].arena(), &posted, &[]);
+        ports[1].post(memory).unwrap();
+        let mut lengths = Vec::new();
+        let mut rest = message.len();
+        for length in sent.iter().copied().chain([usize::MAX]) {
+            let now = length.min(rest);
+            lengths.push(now);
+            rest -= now;
+        }
+        let sent = blocks(ports[0].arena(), &lengths, &message);
+        ports[0].send(sent).unwrap().unwrap();
+        let arrived = match arrival(&mut ports) {
+            Arrived::Posted(memory, length) => gathered(&memory, length),
+            Arrived::Unposted(slot) => bytes_of(&slot),
+            Arrived::Short(_) => panic!("it is not short"),
+        };
+        prop_assert_eq!(arrived, message);
+    }
+}
+
+// ---- a peer that misbehaves -----------------------------------------------------------------
+
+fn is_violation(result: &Result<(), LaneError>, what: &str) -> bool {
+    matches!(result, Err(LaneError::Peer { what: said, .. }) if said.contains(what))
+}
+
+#[test]
+fn impossible_messages_are_violations() {
+    let id = |kind, number| identifier(kind, number);
+    let slots = PortTuning::default().slots;
+    for (message, length, word, what) in [
+        (MessageId(0), 0, 0, "no message"),
+        (
+            id(Kind::Short, u32::try_from(slots).unwrap()),
+            0,
+            0,
+            "no such slot",
+        ),
+        (
+            id(Kind::Request, REQUESTS_MAX),
+            0,
+            20_000,
+            "no such request",
+        ),
+        (id(Kind::Request, 0), 0, 0, "so many bytes"),
+        (id(Kind::Request, 0), 0, u64::MAX, "so many bytes"),
+        (id(Kind::Response, 0), 0, 1, "which there is not"),
+        (
+            id(Kind::Response, u32::MAX >> 4),
+            0,
+            1,
+            "which there is not",
+        ),
+        (id(Kind::Data, 0), 0, 1, "not asked"),
+        (id(Kind::Data, REQUESTS_MAX), 0, 1, "no such request"),
+    ] {
+        let mut ports = pair(&tuned(Mode::Polling));
+        ports[0]
+            .tell(message, (length > 0).then_some((0, length)), word)
+            .unwrap();
+        let refused = ports[1].progress();
+        assert!(is_violation(&refused, what), "{message:?}: {refused:?}");
+        assert!(ports[1].progress().is_err(), "nothing counts after it");
+    }
+}
+
+#[test]
+fn a_request_that_comes_twice_is_a_violation() {
+    let mut ports = pair(&tuned(Mode::Polling));
+    for _ in 0..2 {
+        ports[0]
+            .tell(identifier(Kind::Request, 3), None, 5 << 20)
+            .unwrap();
+    }
+    let refused = ports[1].progress();
+    assert!(is_violation(&refused, "asked already"), "{refused:?}");
+}
+
+#[test]
+fn data_that_was_not_answered_for_is_a_violation() {
+    let mut ports = pair(&tuned(Mode::Polling));
+    ports[0]
+        .tell(identifier(Kind::Request, 3), None, 20_000)
+        .unwrap();
+    ports[1].progress().unwrap();
+    ports[0]
+        .tell(identifier(Kind::Data, 3), None, 20_001)
+        .unwrap();
+    let refused = ports[1].progress();
+    assert!(
+        is_violation(&refused, "not what it was answered"),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn credit_that_was_never_used_is_a_violation() {
+    let mut ports = pair(&tuned(Mode::Polling));
+    ports[0].incoming.take_credit();
+    // All of them are free already.
+    ports[0].incoming.short(0, 0).map(drop).unwrap();
+    ports[0].tell(identifier(Kind::Credit, 0), None, 0).unwrap();
+    let refused = ports[1].progress();
+    assert!(is_violation(&refused, "free already"), "{refused:?}");
+}
+
+/// Whatever an answer says, the card writes registered memory only, and says what was wrong.
+#[test]
+fn answers_with_wrong_segments_are_refused_before_anything_is_written() {
+    use crate::hsl::host::FOREIGN;
+    use matching::Span;
+
+    let memory = |ports: &[Port; 2]| ports[1].own_geometry.memory_bytes() as u64;
+    type Lie = fn(u64) -> Span;
+    let lies: [(&str, Lie); 6] = [
+        ("its lists", |_| Span {
+            at: 4096,
+            length: 20_000,
+        }),
+        ("before its end", |end| Span {
+            at: end - 100,
+            length: 20_000,
+        }),
+        ("behind it", |end| Span {
+            at: end,
+            length: 20_000,
+        }),
+        ("overflow", |_| Span {
+            at: FOREIGN - 1,
+            length: u32::MAX,
+        }),
+        ("another process", |_| Span {
+            at: FOREIGN | 4096,
+            length: 20_000,
+        }),
+        ("nothing", |end| Span {
+            at: end - 4096,
+            length: 0,
+        }),
+    ];
+    for (name, lie) in lies {
+        let mut ports = pair(&tuned(Mode::Polling));
+        ports[0]
+            .send(vec![Block::Other(vec![7; 20_000])])
+            .unwrap()
+            .unwrap();
+        let end = memory(&ports);
+        let arena = ports[1].arena().clone();
+        let canary = arena
+            .allocate(u32::try_from(arena.capacity()).unwrap())
+            .unwrap();
+        let staging = ports[1].own_geometry.staging_row().at;
+        let answers = ports[1].peer_geometry.answer_row().slot_at(0) as u64;
+        ports[1].bytes.write(staging, &lie(end).encode());
+        ports[1]
+            .tell(identifier(Kind::Response, 0), Some((answers, 16)), 1)
+            .unwrap();
+        let refused = ports[0].progress();
+        assert!(
+            matches!(refused, Err(LaneError::Peer { .. })),
+            "{name}: {refused:?}"
+        );
+        let mut seen = vec![0; canary.len()];
+        canary.read(0, &mut seen);
+        assert!(seen.iter().all(|byte| *byte == 0), "{name}: written");
+    }
+    for count in [0, 33, u64::MAX] {
+        let mut ports = pair(&tuned(Mode::Polling));
+        ports[0]
+            .send(vec![Block::Other(vec![7; 20_000])])
+            .unwrap()
+            .unwrap();
+        ports[1]
+            .tell(identifier(Kind::Response, 0), None, count)
+            .unwrap();
+        let refused = ports[0].progress();
+        assert!(is_violation(&refused, "segments"), "{count}: {refused:?}");
+    }
+}
+
+#[test]
+fn the_end_of_a_peer_is_noticed_in_every_mode() {
+    for mode in Mode::ALL {
+        let [mut near, mut far] = pair(&tuned(mode));
+        assert!(near.send_short(b"last words").unwrap());
+        drop(near);
+        let mut heard = 0;
+        let error = loop {
+            match far.progress() {
+                Ok(()) => {
+                    while let Some(arrived) = far.next_arrived() {
+                        assert!(matches!(arrived, Arrived::Short(_)));
+                        heard += 1;
+                    }
+                }
+                Err(error) => break error,
+            }
+        };
+        heard += std::iter::from_fn(|| far.next_arrived()).count();
+        assert!(matches!(error, LaneError::Closed), "{mode:?}: {error}");
+        assert_eq!(heard, 1, "{mode:?}");
+    }
+}
+
+#[test]
+fn a_sleeper_is_woken() {
+    let [mut near, mut far] = pair(&tuned(Mode::Adaptive));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut poller = Poller::new().unwrap();
+            let (descriptor, interest) = far.descriptor();
+            poller.add(descriptor, 1, interest).unwrap();
+            for _ in 0..100 {
+                let arrived = loop {
+                    far.progress().unwrap();
+                    if let Some(arrived) = far.next_arrived() {
+                        break arrived;
+                    }
+                    if far.arm().unwrap() {
+                        poller.wait(Some(crate::conformance::SILENCE)).unwrap();
+                        far.acknowledge();
+                    }
+                };
+                drop(arrived);
+                assert!(far.send_short(b"back").unwrap());
+            }
+        });
+        for _ in 0..100 {
+            assert!(near.send_short(b"there").unwrap());
+            while near.next_arrived().is_none() {
+                near.progress().unwrap();
+                std::thread::yield_now();
+            }
+        }
+    });
+}
