@@ -27,6 +27,15 @@ impl Protocol {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Tcp, Self::Shm, Self::Hsl];
 
+    /// Whether its nodes are processes of one host, which meet in a folder.
+    #[must_use]
+    pub fn is_local(self) -> bool {
+        match self {
+            Self::Tcp => false,
+            Self::Shm | Self::Hsl => true,
+        }
+    }
+
     /// Its name in the cluster file.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -316,6 +325,8 @@ pub struct HslTuning {
     pub threshold_bytes: usize,
     /// How this side learns that something has come. Default: adaptive.
     pub mode: hsl::Mode,
+    /// Which card the network has. Default: the emulated one.
+    pub card: hsl::Card,
 }
 
 impl Default for HslTuning {
@@ -327,6 +338,7 @@ impl Default for HslTuning {
             urgent_slots: 64,
             threshold_bytes: 16 << 10,
             mode: hsl::Mode::default(),
+            card: hsl::Card::default(),
         }
     }
 }

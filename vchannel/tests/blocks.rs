@@ -11,7 +11,7 @@ use madgate_vchannel::{Channel, NodeId, PackError, ReceiveMode, UnpackError};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{FileFailurePersistence, TestRunner};
-use support::{BOTH, Nodes, Protocol, pattern};
+use support::{ALL, Nodes, Protocol, pattern};
 
 /// Each opens two sessions.
 const CASES: u32 = 40;
@@ -146,7 +146,7 @@ fn exchange(protocol: Protocol, messages: &[Message]) -> Vec<String> {
 
 #[test]
 fn any_sequence_of_blocks_arrives_as_packed() {
-    for protocol in BOTH {
+    for protocol in ALL {
         let mut runner = TestRunner::new(ProptestConfig {
             cases: CASES,
             source_file: Some(file!()),

@@ -63,6 +63,11 @@ fn one_that_does_not_unpack_blocks_nobody_over_tcp() {
 }
 
 #[test]
+fn one_that_does_not_unpack_blocks_nobody_over_hsl() {
+    three_go_on("hsl");
+}
+
+#[test]
 fn one_that_does_not_unpack_blocks_nobody_over_shm() {
     three_go_on("shm");
 }

@@ -10,11 +10,17 @@ const LENGTHS: [usize; 8] = [8, 0, 70_000, 3, 1 << 20, 4000, 200_000, 1];
 
 #[test]
 fn two_gateways_of_three_protocols_in_a_row() {
+    for middle in ["shm", "hsl"] {
+        two_gateways_with(middle);
+    }
+}
+
+fn two_gateways_with(middle: &str) {
     let world = World::new("")
-        .networks(&[("left", "tcp"), ("middle", "shm"), ("right", "tcp")])
+        .networks(&[("left", "tcp"), ("middle", middle), ("right", "tcp")])
         .node("a0", &[("left", "tcp")])
-        .node("gw0", &[("left", "tcp"), ("middle", "shm")])
-        .node("gw1", &[("middle", "shm"), ("right", "tcp")])
+        .node("gw0", &[("left", "tcp"), ("middle", middle)])
+        .node("gw1", &[("middle", middle), ("right", "tcp")])
         .node("b0", &[("right", "tcp")])
         .channel("main", &["left", "middle", "right"]);
     let gateways = [world.gateway("gw0"), world.gateway("gw1")];
@@ -37,7 +43,13 @@ fn two_gateways_of_three_protocols_in_a_row() {
 
 #[test]
 fn a_gateway_has_messages_of_its_own() {
-    let world = World::two("tcp", "shm", "");
+    for right in ["shm", "hsl"] {
+        gateway_with_messages_of_its_own(right);
+    }
+}
+
+fn gateway_with_messages_of_its_own(right: &str) {
+    let world = World::two("tcp", right, "");
     let gateway = world.gateway("gw");
     let (a, b) = (world.node_of("a0"), world.node_of("b0"));
     let own = world.at_gateway(&gateway);
@@ -54,18 +66,27 @@ fn a_gateway_has_messages_of_its_own() {
 
 #[test]
 fn every_network_of_a_gateway_reaches_every_other() {
-    let networks = [("n0", "tcp"), ("n1", "shm"), ("n2", "tcp"), ("n3", "shm")];
+    let networks = [
+        ("n0", "tcp"),
+        ("n1", "shm"),
+        ("n2", "tcp"),
+        ("n3", "shm"),
+        ("n4", "hsl"),
+    ];
+    let count = networks.len();
     let mut world = World::new("").networks(&networks).node("gw", &networks);
     for (at, network) in networks.iter().enumerate() {
         world = world.node(&format!("e{at}"), &[*network]);
     }
-    let world = world.channel("main", &["n0", "n1", "n2", "n3"]);
+    let world = world.channel("main", &["n0", "n1", "n2", "n3", "n4"]);
     let _gateway = world.gateway("gw");
-    let nodes: Vec<_> = (0..4).map(|at| world.node_of(&format!("e{at}"))).collect();
+    let nodes: Vec<_> = (0..count)
+        .map(|at| world.node_of(&format!("e{at}")))
+        .collect();
     // Everybody sends to the next one, at once.
     thread::scope(|scope| {
         for (at, node) in nodes.iter().enumerate() {
-            scope.spawn(move || send_all(node, &format!("e{}", (at + 1) % 4), &LENGTHS));
+            scope.spawn(move || send_all(node, &format!("e{}", (at + 1) % count), &LENGTHS));
             scope.spawn(move || receive_all(node, &LENGTHS));
         }
     });

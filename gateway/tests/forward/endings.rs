@@ -12,7 +12,7 @@ use crate::world::{LONG, World};
 
 #[test]
 fn a_gateway_that_is_restarted_loses_nothing() {
-    for right in ["tcp", "shm"] {
+    for right in ["tcp", "shm", "hsl"] {
         let world = World::two("tcp", right, "");
         let gateway = world.gateway("gw");
         let (a, b) = (world.node_of("a0"), world.node_of("b0"));

@@ -183,7 +183,7 @@ fn send_tiny_parts(member: &mut Member, tiny: usize) {
 
 #[test]
 fn tiny_parts_of_a_large_block_on_the_bulk_lane_harm_nobody() {
-    for right in ["tcp", "shm"] {
+    for right in ["tcp", "shm", "hsl"] {
         for tiny in [0, 3, 8, 9, 100_usize] {
             let world = world_to(right, "");
             let gateway = world.gateway("gw");

@@ -144,6 +144,67 @@ fn shm_to_shm() {
 }
 
 #[test]
+fn hsl_on_either_side_of_every_other() {
+    for (left, right) in [
+        ("tcp", "hsl"),
+        ("hsl", "tcp"),
+        ("shm", "hsl"),
+        ("hsl", "shm"),
+        ("hsl", "hsl"),
+    ] {
+        there_and_back(left, right, "");
+    }
+}
+
+#[test]
+fn hsl_in_every_mode_and_with_small_control_messages() {
+    for keys in [
+        "mode = \"polling\"",
+        "mode = \"interrupt\"",
+        "mode = \"adaptive\"\nthreshold = \"1KiB\"",
+    ] {
+        let world = World::new("")
+            .networks(&[("left", "tcp"), ("right", "hsl")])
+            .and(keys)
+            .node("a0", &[("left", "tcp")])
+            .node("gw", &[("left", "tcp"), ("right", "hsl")])
+            .node("b0", &[("right", "hsl")])
+            .channel("main", &["left", "right"]);
+        let gateway = world.gateway("gw");
+        let (a, b) = (world.node_of("a0"), world.node_of("b0"));
+        let lengths = lengths();
+        thread::scope(|scope| {
+            scope.spawn(|| send_all(&a, "b0", &lengths));
+            scope.spawn(|| receive_all(&b, &lengths));
+            scope.spawn(|| send_all(&b, "a0", &lengths));
+            scope.spawn(|| receive_all(&a, &lengths));
+        });
+        assert_eq!(gateway.counters().misbehaved, 0, "{keys}");
+    }
+}
+
+/// Frames that arrive by remote write leave from where they are, and those that come from a
+/// socket are received into a slot of the card's: neither is copied at the gateway.
+#[test]
+fn large_frames_to_and_from_hsl_are_where_they_leave_from() {
+    for (left, right) in [("tcp", "hsl"), ("hsl", "tcp")] {
+        let world = World::two(left, right, "");
+        let gateway = world.gateway("gw");
+        let (a, b) = (world.node_of("a0"), world.node_of("b0"));
+        // One after the other, so that none has to wait for a place.
+        for _ in 0..20 {
+            thread::scope(|scope| {
+                scope.spawn(|| send_all(&a, "b0", &[50_000]));
+                scope.spawn(|| receive_all(&b, &[50_000]));
+            });
+        }
+        let counters = gateway.counters();
+        assert!(counters.frames > 0 && counters.misbehaved == 0);
+        println!("{left} to {right}: {counters:#?}");
+    }
+}
+
+#[test]
 fn a_long_stream_of_large_messages() {
     let world = World::two("tcp", "tcp", "");
     let gateway = world.gateway("gw");

@@ -43,9 +43,12 @@ impl World {
                 self.text,
                 "[[network]]\nname = {name:?}\nprotocol = {protocol:?}"
             );
-            if *protocol == "shm" {
+            if *protocol != "tcp" {
                 let directory = self.folder.path().join(name);
                 let _ = writeln!(self.text, "directory = {directory:?}");
+            }
+            if *protocol == "hsl" {
+                let _ = writeln!(self.text, "trust = \"memory\"");
             }
         }
         self

@@ -31,7 +31,7 @@ pub(super) struct Attack {
     /// and to our sending half.
     pub(super) answers: HostCard,
     pub(super) own: Side,
-    pub(super) bells: [UnixStream; 2],
+    bells: [UnixStream; 2],
 }
 
 fn side() -> Side {
@@ -72,6 +72,14 @@ impl Attack {
             answers: card(peer.geometry.sender_list()),
             own,
             bells: [far_sending, far_receiving],
+        }
+    }
+
+    /// The peer rings for as long as anybody takes it in.
+    pub(super) fn ring(&self) {
+        for bell in &self.bells {
+            bell.set_nonblocking(true).expect("a socket");
+            while std::io::Write::write(&mut &*bell, &[1; 4096]).is_ok() {}
         }
     }
 

@@ -77,7 +77,7 @@ pub fn lane(bytes: &[u8]) {
         if script.is_over() {
             break;
         }
-        match script.byte() % 8 {
+        match script.byte() % 10 {
             0 => {
                 let (message, length) = (script.message(), script.byte().into());
                 // A full list is the peer's own fault.
@@ -113,11 +113,16 @@ pub fn lane(bytes: &[u8]) {
                     is_told(&error);
                 }
             }
-            _ => {
+            7 => {
                 for armed in [attack.receiver.arm(), attack.sender.arm()] {
                     armed.map_or_else(|error| is_told(&error), |_| ());
                 }
             }
+            8 => {
+                attack.ring();
+                attack.receiver.acknowledge_wake();
+            }
+            _ => attack.hang_up(),
         }
         assert!(held.len() <= 2 * SLOTS as usize && lent.len() <= SLOTS as usize);
         for slot in &held {

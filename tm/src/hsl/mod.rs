@@ -62,6 +62,25 @@ use terms::HslTerms;
 
 const PROTOCOL: &str = "hsl";
 
+/// Which card a network has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+#[non_exhaustive]
+pub enum Card {
+    /// The emulated one, for nodes of one host.
+    #[default]
+    Host,
+}
+
+impl Card {
+    /// Its name in the cluster file.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+        }
+    }
+}
+
 /// Takes the place of `name` in `directory`.
 pub(crate) fn listen(
     directory: &Path,

@@ -1,5 +1,6 @@
 //! The digest of what a cluster file means.
 
+use madgate_tm::Protocol;
 use sha2::{Digest, Sha256};
 
 use super::{Cluster, NodeId};
@@ -22,6 +23,9 @@ pub(super) fn digest(cluster: &Cluster) -> [u8; 32] {
                 .unwrap_or_default(),
         );
         hash.0.update(network.cost.to_le_bytes());
+        if network.protocol == Protocol::Hsl {
+            hash.text(network.tuning.hsl.card.name());
+        }
     }
     hash.count(cluster.nodes.len());
     let mut text = String::new();

@@ -19,7 +19,7 @@ use super::settings::{
     DIRECT_BOUNDS, EndpointSettings, GatewaySettings, Handover, LINK_TIMEOUT_BOUNDS, MAX_PIN,
     MAX_SPIN, MEMORY_BOUNDS, MTU_BOUNDS, RETENTION_BOUNDS, WINDOW_BOUNDS, WaitPolicy,
 };
-use super::tuning::{SHM_KEYS, TCP_KEYS, read_tuning};
+use super::tuning::{all_keys, read_tuning};
 use super::{
     Channel, Cluster, ClusterError, MAX_CHANNELS, MAX_NAME_BYTES, MAX_NETWORKS, Network, check,
     node_section,
@@ -155,7 +155,7 @@ fn read_networks(
 }
 
 fn read_network(table: Spanned<DeValue<'_>>, base: &Path, report: &mut Report) -> Option<Network> {
-    let keys = [&NETWORK_KEYS[..], &TCP_KEYS, &SHM_KEYS].concat();
+    let keys = [&NETWORK_KEYS[..], &all_keys()].concat();
     let mut fields = Fields::open_value(table, "[[network]]", &keys, report)?;
     let name = fields.required_string("name", report);
     if let Some((name, span)) = &name {
@@ -170,7 +170,7 @@ fn read_network(table: Spanned<DeValue<'_>>, base: &Path, report: &mut Report) -
         .map(|protocol| read_tuning(&mut fields, protocol, mtu, report))
         .unwrap_or_default();
     let directory = fields.string("directory", report);
-    if protocol == Some(Protocol::Shm) && directory.is_none() {
+    if protocol.is_some_and(Protocol::is_local) && directory.is_none() {
         fields.missing("directory", report);
     }
     let written_directory = directory.map(|(text, _)| PathBuf::from(text));
@@ -196,7 +196,7 @@ fn read_protocol(fields: &mut Fields<'_>, report: &mut Report) -> Option<Protoco
         report.mistake(
             &span,
             message,
-            "write \"tcp\", or \"shm\" for processes of one host",
+            "write \"tcp\", or \"shm\" or \"hsl\" for processes of one host",
         );
     }
     protocol

@@ -351,6 +351,42 @@ fn slots_follow_the_mtu() {
     assert_eq!(right(changed(shm, small).unwrap()), (16 << 10) - 128);
 }
 
+#[test]
+fn remote_write_is_described() {
+    let shm = "protocol = \"shm\"";
+    let with = |keys: &str| changed(shm, &format!("protocol = \"hsl\"\n{keys}"));
+    let cluster = with("trust = \"memory\"").unwrap();
+    let right = &cluster.networks()[1];
+    assert_eq!(right.tuning.hsl, madgate_tm::HslTuning::default());
+    assert_eq!(right.largest_fragment_bytes(), 64 << 10);
+    let tuned = with(
+        "trust = \"memory\"\ndevice = \"host\"\nmode = \"interrupt\"\nthreshold = \"8KiB\"\n\
+         mtu = \"1MiB\"",
+    )
+    .unwrap();
+    let right = &tuned.networks()[1];
+    assert_eq!(right.tuning.hsl.mode, madgate_tm::hsl::Mode::Interrupt);
+    assert_eq!(right.tuning.hsl.threshold_bytes, 8 << 10);
+    assert_eq!(right.largest_fragment_bytes(), 1 << 20);
+    assert_eq!(cluster.digest(), tuned.digest(), "tuning is no meaning");
+    assert_ne!(cluster.digest(), demo().digest());
+
+    for (keys, what) in [
+        ("", "trust = \"memory\""),
+        ("trust = \"none\"", "memory"),
+        ("trust = \"memory\"\nmode = \"fast\"", "adaptive"),
+        ("trust = \"memory\"\ndevice = \"fpga\"", "host"),
+        ("trust = \"memory\"\nthreshold = \"1B\"", "threshold"),
+        ("trust = \"memory\"\nkeepalive = \"1s\"", "no `keepalive`"),
+    ] {
+        let error = with(keys).unwrap_err().to_string();
+        assert!(error.contains(what), "{keys}: {error}");
+    }
+    let error = changed(shm, "protocol = \"shm\"\ntrust = \"memory\"");
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("no `trust`"), "{error}");
+}
+
 /// 1,000 networks in a row, 100 nodes on each, one gateway between neighbours.
 pub(crate) fn large(as_ranges: bool) -> String {
     let mut text = String::from("[session]\nname = \"large\"\nkey_file = \"k\"\n");

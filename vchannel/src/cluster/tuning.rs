@@ -3,26 +3,36 @@
 use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
-use madgate_tm::{Protocol, Tuning};
+use madgate_tm::hsl::{Card, Mode};
+use madgate_tm::{HslTuning, Protocol, ShmTuning, Tuning};
 
 use super::fields::Fields;
 use super::mistake::Report;
 
 /// Keys that only networks with protocol tcp have.
-pub(super) const TCP_KEYS: [&str; 5] = [
+const TCP_KEYS: [&str; 5] = [
     "socket_buffer",
     "unsent",
     "urgent_unsent",
     "keepalive",
     "user_timeout",
 ];
-/// Keys that only networks with protocol shm have.
-pub(super) const SHM_KEYS: [&str; 4] = ["slot_bytes", "slots", "urgent_slots", "directory"];
+/// Keys that networks of one host have.
+const LOCAL_KEYS: [&str; 4] = ["slot_bytes", "slots", "urgent_slots", "directory"];
+/// Keys that only networks with protocol hsl have.
+const HSL_KEYS: [&str; 4] = ["trust", "device", "mode", "threshold"];
+
+/// Keys that some networks have and others do not.
+pub(super) fn all_keys() -> Vec<&'static str> {
+    [&TCP_KEYS[..], &LOCAL_KEYS, &HSL_KEYS].concat()
+}
 
 /// Allowed kernel buffers, and bytes that it may hold unsent.
 const BUFFER_BOUNDS: RangeInclusive<u64> = (4 << 10)..=(64 << 20);
 /// Allowed sizes of a slot.
 const SLOT_BOUNDS: RangeInclusive<u64> = (5 << 10)..=(4 << 20) + (4 << 10);
+/// Allowed sizes of a control message.
+const THRESHOLD_BOUNDS: RangeInclusive<u64> = 64..=(4 << 20);
 /// Allowed numbers of slots.
 const SLOTS_BOUNDS: RangeInclusive<u64> = 2..=1024;
 /// Allowed times of silence.
@@ -58,6 +68,16 @@ pub(super) fn read_tuning(
     if let Some(silence) = fields.duration("user_timeout", &SILENCE_BOUNDS, report) {
         tcp.user_timeout = silence;
     }
+    read_slots(fields, mtu, &mut tuning, report);
+    if protocol == Protocol::Hsl {
+        read_hsl(fields, &mut tuning.hsl, report);
+    }
+    tuning
+}
+
+/// Slots of networks of one host, which share memory in one way or the other.
+fn read_slots(fields: &mut Fields<'_>, mtu: Option<u32>, tuning: &mut Tuning, report: &mut Report) {
+    let count = |number: u64| usize::try_from(number).ok();
     let shm = &mut tuning.shm;
     if let Some(mtu) = mtu.and_then(|mtu| usize::try_from(mtu).ok()) {
         shm.bulk_slot_bytes = mtu.next_multiple_of(SLOT_OVERHEAD_BYTES) + SLOT_OVERHEAD_BYTES;
@@ -71,16 +91,49 @@ pub(super) fn read_tuning(
     if let Some(slots) = fields.integer("urgent_slots", &SLOTS_BOUNDS, report) {
         shm.urgent_slots = count(slots).unwrap_or(shm.urgent_slots);
     }
-    tuning
+    let ShmTuning {
+        bulk_slot_bytes,
+        bulk_slots,
+        urgent_slot_bytes,
+        urgent_slots,
+    } = *shm;
+    tuning.hsl = HslTuning {
+        bulk_slot_bytes,
+        bulk_slots,
+        urgent_slot_bytes,
+        urgent_slots,
+        ..HslTuning::default()
+    };
+}
+
+fn read_hsl(fields: &mut Fields<'_>, hsl: &mut HslTuning, report: &mut Report) {
+    if fields.word("trust", &[("memory", ())], report).is_none() {
+        report.mistake(
+            &fields.span,
+            "nodes of a network with protocol hsl write each other's memory, and this one does \
+             not say that they may",
+            "write `trust = \"memory\"`, and run all of its nodes as the same user",
+        );
+    }
+    let cards = [(Card::Host.name(), Card::Host)];
+    hsl.card = fields.word("device", &cards, report).unwrap_or(hsl.card);
+    let modes = Mode::ALL.map(|mode| (mode.name(), mode));
+    hsl.mode = fields.word("mode", &modes, report).unwrap_or(hsl.mode);
+    if let Some(bytes) = fields.size("threshold", &THRESHOLD_BOUNDS, report) {
+        hsl.threshold_bytes = usize::try_from(bytes).unwrap_or(hsl.threshold_bytes);
+    }
 }
 
 fn refuse_foreign_keys(fields: &mut Fields<'_>, protocol: Protocol, report: &mut Report) {
-    let foreign: &[&str] = match protocol {
-        Protocol::Tcp => &SHM_KEYS,
-        Protocol::Shm => &TCP_KEYS,
-        _ => &[],
+    let own = match protocol {
+        Protocol::Tcp => TCP_KEYS.to_vec(),
+        Protocol::Shm => LOCAL_KEYS.to_vec(),
+        _ => [LOCAL_KEYS, HSL_KEYS].concat(),
     };
-    for key in foreign {
+    for key in all_keys() {
+        if own.contains(&key) {
+            continue;
+        }
         if let Some(value) = fields.take(key) {
             let span: Range<usize> = value.span();
             let message = format!("a network with protocol {protocol} has no `{key}`");

@@ -18,11 +18,13 @@ fn pair(protocol: &str, addresses: [&str; 2]) -> (TempDir, Session, Session) {
     SessionKey::generate()
         .write_new(&files.path().join("session.key"))
         .unwrap();
-    let directory = if protocol == "shm" {
-        format!("directory = \"{}\"\n", files.path().join("net").display())
-    } else {
-        String::new()
-    };
+    let mut directory = String::new();
+    if protocol != "tcp" {
+        directory = format!("directory = \"{}\"\n", files.path().join("net").display());
+    }
+    if protocol == "hsl" {
+        directory += "trust = \"memory\"\n";
+    }
     let [a, b] = addresses;
     let text = format!(
         "[session]\nname = \"pair\"\nkey_file = \"session.key\"\n\
@@ -81,6 +83,12 @@ fn messages_of_some_fragments_stream_over_shared_memory() {
     stream("shm", ["a", "b"], 1 << 20, 300);
 }
 
+#[test]
+fn messages_stream_by_remote_write() {
+    stream("hsl", ["a", "b"], 65_528, 3000);
+    stream("hsl", ["a", "b"], 1 << 20, 300);
+}
+
 /// Larger than a slot of an urgent lane, and than one of a bulk lane.
 const LARGE: usize = 200_000;
 
@@ -130,7 +138,11 @@ fn two_that_talk_both_ways_share_a_link() {
     // Of the addresses of loopback, this process has one to itself.
     let host = Ipv4Addr::from(0x7f00_0000 | (std::process::id() & 0x00ff_ffff));
     let tcp = [7310, 7311].map(|port| format!("{host}:{port}"));
-    for (protocol, addresses) in [("tcp", [&*tcp[0], &*tcp[1]]), ("shm", ["a", "b"])] {
+    for (protocol, addresses) in [
+        ("tcp", [&*tcp[0], &*tcp[1]]),
+        ("shm", ["a", "b"]),
+        ("hsl", ["a", "b"]),
+    ] {
         let (_files, a, b) = pair(protocol, addresses);
         for what in 0..3 {
             say(&a, &b, what);

@@ -9,11 +9,11 @@ use bytes::Bytes;
 use madgate_vchannel::ReceiveMode::{Cheaper, Express};
 use madgate_vchannel::{PackError, TrySendError, UnpackError};
 
-use crate::support::{BOTH, Nodes, pattern, receive, send};
+use crate::support::{ALL, Nodes, pattern, receive, send};
 
 #[test]
 fn what_is_dropped_before_anything_left_is_never_seen() {
-    for protocol in BOTH {
+    for protocol in ALL {
         let nodes = Nodes::open(protocol, 2, "");
         let (here, there) = (nodes.channel(0), nodes.channel(1));
         for _ in 0..3 {
@@ -33,7 +33,7 @@ fn what_is_dropped_before_anything_left_is_never_seen() {
 
 #[test]
 fn a_message_dropped_half_packed_never_ends_at_its_receiver() {
-    for protocol in BOTH {
+    for protocol in ALL {
         let nodes = Nodes::open(protocol, 2, "");
         let (here, there) = (nodes.channel(0), nodes.channel(1));
         let mut packing = here.begin_packing(nodes.id(1)).expect("begins");
@@ -71,7 +71,7 @@ fn a_message_dropped_half_packed_never_ends_at_its_receiver() {
 
 #[test]
 fn a_message_dropped_half_unpacked_is_drained() {
-    for protocol in BOTH {
+    for protocol in ALL {
         for length in [10, 10_000, 5 << 20] {
             let nodes = Nodes::open(protocol, 2, "");
             let there = nodes.channel(1);
@@ -106,7 +106,7 @@ fn a_message_dropped_half_unpacked_is_drained() {
 
 #[test]
 fn a_message_forgotten_half_packed_blocks_its_own_flow_and_nothing_else() {
-    for protocol in BOTH {
+    for protocol in ALL {
         let nodes = Nodes::open(protocol, 3, "");
         let (here, there) = (nodes.channel(0), nodes.channel(1));
         {
@@ -141,7 +141,7 @@ fn a_message_forgotten_half_packed_blocks_its_own_flow_and_nothing_else() {
 
 #[test]
 fn a_message_forgotten_half_unpacked_blocks_its_own_flow_and_nothing_else() {
-    for protocol in BOTH {
+    for protocol in ALL {
         let nodes = Nodes::open(protocol, 3, "");
         let there = nodes.channel(1);
         let first = send(

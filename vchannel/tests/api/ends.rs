@@ -7,11 +7,11 @@ use bytes::Bytes;
 use madgate_vchannel::ReceiveMode::{Cheaper, Express};
 use madgate_vchannel::{Cluster, NodeId, OpenError, PackError, Session, UnpackError};
 
-use crate::support::{BOTH, Nodes, Protocol, pattern, receive};
+use crate::support::{ALL, Nodes, Protocol, pattern, receive};
 
 #[test]
 fn a_session_closes_when_all_is_delivered() {
-    for protocol in BOTH {
+    for protocol in ALL {
         let mut nodes = Nodes::open(protocol, 2, "");
         let (here, to) = (nodes.channel(0), nodes.id(1));
         for number in 0..100 {
@@ -34,7 +34,7 @@ fn a_session_closes_when_all_is_delivered() {
 
 #[test]
 fn a_session_that_closes_in_vain_names_who_was_not_reached() {
-    for protocol in BOTH {
+    for protocol in ALL {
         let mut nodes = Nodes::open(protocol, 3, "");
         drop(nodes.stop(1));
         let here = nodes.channel(0);
@@ -154,7 +154,7 @@ fn a_session_needs_its_key_and_its_addresses() {
 
 #[test]
 fn a_node_that_closes_has_acknowledged_what_it_received() {
-    for protocol in BOTH {
+    for protocol in ALL {
         for number in 0..10 {
             let mut nodes = Nodes::open(protocol, 2, "");
             let block = Bytes::from(pattern(number, 100));

@@ -3,7 +3,7 @@
 use madgate_vchannel::ReceiveMode::{Cheaper, Express};
 use madgate_vchannel::{Packed, UnpackError};
 
-use crate::support::{BOTH, Nodes, pattern, send};
+use crate::support::{ALL, Nodes, pattern, send};
 
 const fn block(length: u64, receive: madgate_vchannel::ReceiveMode) -> Packed {
     Packed::Block { length, receive }
@@ -27,7 +27,7 @@ fn mismatch(result: Result<(), UnpackError>) -> (u32, Packed, Packed) {
 
 #[test]
 fn another_size_or_mode_is_named_and_the_right_call_can_follow() {
-    for protocol in BOTH {
+    for protocol in ALL {
         for length in [5, 5000, 300_000] {
             let nodes = Nodes::open(protocol, 2, "");
             let there = nodes.channel(1);
@@ -68,7 +68,7 @@ fn another_size_or_mode_is_named_and_the_right_call_can_follow() {
 
 #[test]
 fn what_is_wrong_with_a_cheaper_block_is_said_where_it_has_to_be_there() {
-    let nodes = Nodes::open(BOTH[0], 2, "");
+    let nodes = Nodes::open(ALL[0], 2, "");
     let there = nodes.channel(1);
     let blocks = vec![
         (pattern(1, 10), Cheaper),
@@ -101,7 +101,7 @@ fn what_is_wrong_with_a_cheaper_block_is_said_where_it_has_to_be_there() {
 
 #[test]
 fn too_many_blocks_are_an_error_and_the_end_can_follow() {
-    for protocol in BOTH {
+    for protocol in ALL {
         let nodes = Nodes::open(protocol, 2, "");
         let there = nodes.channel(1);
         let thread = send(&nodes, 0, 1, vec![(vec![1; 4], Express)]);
@@ -119,7 +119,7 @@ fn too_many_blocks_are_an_error_and_the_end_can_follow() {
 
 #[test]
 fn too_few_blocks_are_an_error_and_the_next_message_is_not_touched() {
-    for protocol in BOTH {
+    for protocol in ALL {
         for length in [4, 5000, 500_000] {
             let nodes = Nodes::open(protocol, 2, "");
             let there = nodes.channel(1);
@@ -154,7 +154,7 @@ fn too_few_blocks_are_an_error_and_the_next_message_is_not_touched() {
 
 #[test]
 fn a_message_tells_what_it_is() {
-    for protocol in BOTH {
+    for protocol in ALL {
         let nodes = Nodes::open(protocol, 2, "");
         let there = nodes.channel(1);
         let lengths = [0, 1, 3999, 70_000];

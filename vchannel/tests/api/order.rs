@@ -7,7 +7,7 @@ use std::time::Duration;
 use madgate_vchannel::ReceiveMode::{Cheaper, Express};
 use madgate_vchannel::{Channel, Delivery, PackError, Session, Unpacking};
 
-use crate::support::{BOTH, Nodes, pattern, receive, send};
+use crate::support::{ALL, Nodes, pattern, receive, send};
 
 #[test]
 fn sessions_and_channels_can_be_used_from_any_thread() {
@@ -21,7 +21,7 @@ fn sessions_and_channels_can_be_used_from_any_thread() {
 
 #[test]
 fn two_messages_to_one_node_are_not_packed_at_once_by_one_thread() {
-    for protocol in BOTH {
+    for protocol in ALL {
         let nodes = Nodes::open(protocol, 3, "");
         let here = nodes.channel(0);
         let mut first = here.begin_packing(nodes.id(1)).expect("begins");
@@ -61,7 +61,7 @@ fn two_messages_to_one_node_are_not_packed_at_once_by_one_thread() {
 
 #[test]
 fn another_thread_waits_until_the_message_before_has_ended() {
-    for protocol in BOTH {
+    for protocol in ALL {
         let nodes = Nodes::open(protocol, 2, "");
         let (here, there, to) = (nodes.channel(0), nodes.channel(1), nodes.id(1));
         for ends in [true, false] {
@@ -109,7 +109,7 @@ fn another_thread_waits_until_the_message_before_has_ended() {
 #[test]
 fn several_threads_pack_to_several_nodes() {
     const MESSAGES: u32 = 300;
-    for protocol in BOTH {
+    for protocol in ALL {
         let nodes = Nodes::open(protocol, 3, "");
         thread::scope(|scope| {
             for from in 0..3 {
@@ -148,7 +148,7 @@ fn several_threads_pack_to_several_nodes() {
 
 #[test]
 fn one_node_can_be_heard_before_others() {
-    for protocol in BOTH {
+    for protocol in ALL {
         let nodes = Nodes::open(protocol, 3, "");
         let here = nodes.channel(0);
         for from in [1, 2, 1, 2] {
@@ -174,7 +174,7 @@ fn one_node_can_be_heard_before_others() {
 
 #[test]
 fn two_messages_of_two_nodes_are_unpacked_at_once() {
-    for protocol in BOTH {
+    for protocol in ALL {
         let nodes = Nodes::open(protocol, 3, "");
         let here = nodes.channel(0);
         let threads: Vec<_> = [1, 2]
@@ -213,7 +213,7 @@ fn two_messages_of_two_nodes_are_unpacked_at_once() {
 
 #[test]
 fn channels_do_not_mix() {
-    for protocol in BOTH {
+    for protocol in ALL {
         let nodes = Nodes::open(protocol, 2, "");
         let other = nodes
             .session(0)
@@ -240,7 +240,7 @@ fn channels_do_not_mix() {
 
 #[test]
 fn waiting_for_a_message_can_be_limited() {
-    for protocol in BOTH {
+    for protocol in ALL {
         let nodes = Nodes::open(protocol, 2, "");
         let there = nodes.channel(1);
         assert!(there.try_begin_unpacking().expect("looks").is_none());
@@ -269,7 +269,7 @@ fn waiting_for_a_message_can_be_limited() {
 
 #[test]
 fn a_sender_of_many_messages_does_not_keep_another_one_out() {
-    for protocol in BOTH {
+    for protocol in ALL {
         let nodes = Nodes::open(protocol, 3, "");
         for (from, messages) in [(1, 5), (2, 2)] {
             let channel = nodes.channel(from);

@@ -6,11 +6,11 @@ use bytes::Bytes;
 use madgate_vchannel::ReceiveMode::{Cheaper, Express};
 use madgate_vchannel::{PackError, UnpackError};
 
-use crate::support::{BOTH, Nodes, Protocol, pattern, receive, send};
+use crate::support::{ALL, Nodes, Protocol, pattern, receive, send};
 
 #[test]
 fn a_message_waits_for_a_node_that_comes_later() {
-    for protocol in BOTH {
+    for protocol in ALL {
         let mut nodes = Nodes::open(protocol, 2, "");
         drop(nodes.stop(1));
         let thread = send(&nodes, 0, 1, vec![(pattern(1, 400_000), Cheaper)]);
@@ -25,7 +25,7 @@ fn a_message_waits_for_a_node_that_comes_later() {
 
 #[test]
 fn a_node_that_never_comes_fails_the_calls_concerned_once() {
-    for protocol in BOTH {
+    for protocol in ALL {
         let mut nodes = Nodes::open(protocol, 2, "");
         drop(nodes.stop(1));
         let (here, to) = (nodes.channel(0), nodes.id(1));
@@ -64,7 +64,7 @@ fn a_node_that_never_comes_fails_the_calls_concerned_once() {
 
 #[test]
 fn a_borrowed_block_is_given_back_when_its_destination_is_lost() {
-    for protocol in BOTH {
+    for protocol in ALL {
         let mut nodes = Nodes::open(protocol, 2, "");
         let (here, to) = (nodes.channel(0), nodes.id(1));
         drop(nodes.stop(1));
@@ -92,7 +92,7 @@ fn a_borrowed_block_is_given_back_when_its_destination_is_lost() {
 
 #[test]
 fn a_sender_that_dies_in_a_message_breaks_it_off() {
-    for protocol in BOTH {
+    for protocol in ALL {
         let mut nodes = Nodes::open(protocol, 2, "");
         let there = nodes.channel(1);
         let here = nodes.channel(0);
@@ -125,7 +125,7 @@ fn a_sender_that_dies_in_a_message_breaks_it_off() {
 
 #[test]
 fn a_sender_that_is_restarted_breaks_its_message_off_and_goes_on() {
-    for protocol in BOTH {
+    for protocol in ALL {
         let mut nodes = Nodes::open(protocol, 2, "");
         let there = nodes.channel(1);
         let here = nodes.channel(0);
@@ -158,7 +158,7 @@ fn a_sender_that_is_restarted_breaks_its_message_off_and_goes_on() {
 
 #[test]
 fn whole_messages_of_a_sender_that_is_gone_can_still_be_unpacked() {
-    for protocol in BOTH {
+    for protocol in ALL {
         let mut nodes = Nodes::open(protocol, 2, "");
         let (here, there) = (nodes.channel(0), nodes.channel(1));
         for number in 0..3 {
@@ -178,7 +178,7 @@ fn whole_messages_of_a_sender_that_is_gone_can_still_be_unpacked() {
 
 #[test]
 fn a_destination_that_is_restarted_loses_what_it_had() {
-    for protocol in BOTH {
+    for protocol in ALL {
         let mut nodes = Nodes::open(protocol, 2, "");
         let (here, to) = (nodes.channel(0), nodes.id(1));
         // More than its window: part of it is there, part is not.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use madgate_vchannel::ReceiveMode::{self, Cheaper, Express};
 use madgate_vchannel::{Channel, NodeId, TrySendError};
 
-use crate::support::{BOTH, Nodes, Protocol, pattern, receive};
+use crate::support::{ALL, Nodes, Protocol, pattern, receive};
 
 /// Small, around a frame, more than is copied, more than the first window.
 const LENGTHS: [usize; 9] = [0, 1, 8, 3_900, 4_096, 65_536, 262_144, 262_145, 5 << 20];
@@ -53,7 +53,7 @@ fn owned(channel: &Channel, to: NodeId, block: &[u8], receive: ReceiveMode) {
 
 #[test]
 fn a_block_of_any_size_arrives_in_every_mode() {
-    for protocol in BOTH {
+    for protocol in ALL {
         let nodes = Nodes::open(protocol, 2, "");
         let (here, there, to) = (nodes.channel(0), nodes.channel(1), nodes.id(1));
         for length in LENGTHS {
@@ -89,7 +89,7 @@ fn a_block_of_any_size_arrives_in_every_mode() {
 
 #[test]
 fn a_value_packed_later_is_taken_at_the_end_with_whatever_is_around_it() {
-    for protocol in BOTH {
+    for protocol in ALL {
         let nodes = Nodes::open(protocol, 2, "");
         let (here, there) = (nodes.channel(0), nodes.channel(1));
         let cells = [Cell::new(1), Cell::new(2)];
@@ -117,7 +117,7 @@ fn a_value_packed_later_is_taken_at_the_end_with_whatever_is_around_it() {
 
 #[test]
 fn messages_and_blocks_may_be_empty() {
-    for protocol in BOTH {
+    for protocol in ALL {
         let nodes = Nodes::open(protocol, 2, "");
         let (here, there) = (nodes.channel(0), nodes.channel(1));
         let (to, empty): (_, [Cell<u8>; 0]) = (nodes.id(1), []);
@@ -147,7 +147,7 @@ fn messages_and_blocks_may_be_empty() {
 #[test]
 fn many_small_messages_arrive_in_order() {
     const MESSAGES: u32 = 20_000;
-    for protocol in BOTH {
+    for protocol in ALL {
         let nodes = Nodes::open(protocol, 2, "");
         let (here, there, to) = (nodes.channel(0), nodes.channel(1), nodes.id(1));
         std::thread::scope(|scope| {
@@ -172,7 +172,7 @@ fn many_small_messages_arrive_in_order() {
 
 #[test]
 fn a_message_of_many_blocks_arrives() {
-    for protocol in BOTH {
+    for protocol in ALL {
         let nodes = Nodes::open(protocol, 2, "");
         let (here, there, to) = (nodes.channel(0), nodes.channel(1), nodes.id(1));
         let blocks: Vec<_> = (0..5000)
@@ -199,7 +199,7 @@ fn a_message_of_many_blocks_arrives() {
 
 #[test]
 fn what_is_packed_waits_for_its_receiver_as_far_as_the_budgets_go() {
-    for protocol in BOTH {
+    for protocol in ALL {
         let nodes = Nodes::open(protocol, 2, "");
         let (here, there) = (nodes.channel(0), nodes.channel(1));
         // Both ends send before either receives, in one thread: borrowed blocks of as much
@@ -227,7 +227,7 @@ fn what_is_packed_waits_for_its_receiver_as_far_as_the_budgets_go() {
 
 #[test]
 fn sending_without_waiting_says_when_it_would_wait() {
-    for protocol in BOTH {
+    for protocol in ALL {
         let nodes = Nodes::open(protocol, 2, "[endpoint]\nretention = \"64KiB\"\n");
         let (here, there, to) = (nodes.channel(0), nodes.channel(1), nodes.id(1));
         let blocks = [
@@ -270,7 +270,7 @@ fn sending_without_waiting_says_when_it_would_wait() {
 
 #[test]
 fn delivered_means_that_the_node_has_it_and_not_that_it_is_unpacked() {
-    for protocol in BOTH {
+    for protocol in ALL {
         let nodes = Nodes::open(protocol, 2, "");
         let (here, there, to) = (nodes.channel(0), nodes.channel(1), nodes.id(1));
         for length in [0, 8, 5_000, 50_000] {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use madgate_vchannel::ReceiveMode::{Cheaper, Express};
 use madgate_vchannel::{Channel, NodeId, PackError, TrySendError};
 
-use crate::support::{BOTH, Nodes, pattern};
+use crate::support::{ALL, Nodes, pattern};
 
 /// Sends and unpacks `count` numbered messages without ever waiting for anything.
 fn exchange_without_waiting(here: &Channel, to: NodeId, count: u32) {
@@ -37,7 +37,7 @@ fn exchange_without_waiting(here: &Channel, to: NodeId, count: u32) {
 
 #[test]
 fn threads_that_never_wait_send_and_receive_both_ways() {
-    for protocol in BOTH {
+    for protocol in ALL {
         let nodes = Nodes::open(protocol, 2, "");
         let (first, second) = (nodes.channel(0), nodes.channel(1));
         let (to_first, to_second) = (nodes.id(0), nodes.id(1));
@@ -50,7 +50,7 @@ fn threads_that_never_wait_send_and_receive_both_ways() {
 
 #[test]
 fn a_delivery_that_is_only_asked_about_fails_when_its_node_is_lost() {
-    for protocol in BOTH {
+    for protocol in ALL {
         let mut nodes = Nodes::open(protocol, 2, "");
         let (here, to) = (nodes.channel(0), nodes.id(1));
         let hello = || [(Bytes::from_static(b"hello"), Express)];
@@ -79,7 +79,7 @@ fn threads_that_lend_at_the_same_time_all_get_through() {
     const MESSAGES: u32 = 12;
     /// One that is copied, one that is lent, and one larger than a window.
     const LENGTHS: [usize; 3] = [5_000, 600_000, 3 << 20];
-    for protocol in BOTH {
+    for protocol in ALL {
         let nodes = Nodes::open(protocol, 2, "");
         thread::scope(|scope| {
             for node in 0..2 {
@@ -125,7 +125,7 @@ fn threads_that_lend_at_the_same_time_all_get_through() {
 
 #[test]
 fn what_gathered_leaves_though_its_sender_never_calls_again() {
-    for protocol in BOTH {
+    for protocol in ALL {
         let nodes = Nodes::open(protocol, 2, "");
         let (here, there, to) = (nodes.channel(0), nodes.channel(1), nodes.id(1));
         // Lengths around those at which a thread sends by itself what has gathered.
@@ -150,7 +150,7 @@ fn what_gathered_leaves_though_its_sender_never_calls_again() {
 
 #[test]
 fn small_messages_are_unpacked_however_they_were_packed() {
-    for protocol in BOTH {
+    for protocol in ALL {
         let nodes = Nodes::open(protocol, 2, "");
         let (here, there, to) = (nodes.channel(0), nodes.channel(1), nodes.id(1));
         // Block lengths of messages that fit in one small frame, and of some that do not quite.

@@ -16,9 +16,10 @@ use tempfile::TempDir;
 pub(crate) enum Protocol {
     Tcp,
     Shm,
+    Hsl,
 }
 
-pub(crate) const BOTH: [Protocol; 2] = [Protocol::Tcp, Protocol::Shm];
+pub(crate) const ALL: [Protocol; 3] = [Protocol::Tcp, Protocol::Shm, Protocol::Hsl];
 
 /// Nodes `n0`, `n1` … on one network, with channels `main` and `other`.
 pub(crate) struct Nodes {
@@ -36,11 +37,12 @@ impl Nodes {
         text += match protocol {
             Protocol::Tcp => "protocol = \"tcp\"\n",
             Protocol::Shm => "protocol = \"shm\"\ndirectory = \"shm\"\n",
+            Protocol::Hsl => "protocol = \"hsl\"\ndirectory = \"hsl\"\ntrust = \"memory\"\n",
         };
         for node in 0..count {
             let address = match protocol {
                 Protocol::Tcp => loopback_address(),
-                Protocol::Shm => format!("n{node}"),
+                Protocol::Shm | Protocol::Hsl => format!("n{node}"),
             };
             write!(
                 text,

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use madgate_gtm::Budget;
+use madgate_tm::Protocol;
 use madgate_vchannel::cluster::{
     ChannelId, Cluster, ClusterError, Mistake, NodeId, compact_names, format_duration, format_size,
 };
@@ -99,6 +100,18 @@ fn describe_into(cluster: &Cluster, out: &mut String) -> std::fmt::Result {
         )?;
         if let Some(directory) = &described.directory {
             writeln!(out, "  directory     {}", directory.display())?;
+        }
+        if described.protocol == Protocol::Hsl {
+            let hsl = &described.tuning.hsl;
+            let threshold = u64::try_from(hsl.threshold_bytes).unwrap_or(u64::MAX);
+            writeln!(out, "  trust         its nodes write each other's memory")?;
+            writeln!(
+                out,
+                "  device        {}, {}; control messages up to {}",
+                hsl.card.name(),
+                hsl.mode.name(),
+                format_size(threshold)
+            )?;
         }
         let fragment = u64::from(described.largest_fragment_bytes());
         writeln!(out, "  fragments     up to {}", format_size(fragment))?;
