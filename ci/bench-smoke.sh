@@ -6,5 +6,6 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 cargo run --release -p madgate-benches --bin relay -- --quick
 cargo run --release -p madgate-benches --bin regular -- --quick
+cargo run --release -p madgate-benches --bin hsl -- --quick
 cargo run --release -p madgate-benches --bin soak -- --seconds 20
 cargo bench -p madgate-benches --bench gtm -- --test

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Installs the programs that tests and benches use beyond the Rust toolchain: the peers of
-# the relay bench, and `ip` and `tc` for hosts made of network namespaces.
+# the relay bench, `ip` and `tc` for hosts made of network namespaces, and `strace`, which
+# counts system calls for the bench of remote write.
 set -euo pipefail
 
-declare -A packages=([haproxy]=haproxy [socat]=socat [ip]=iproute2 [tc]=iproute2)
+declare -A packages=([haproxy]=haproxy [socat]=socat [ip]=iproute2 [tc]=iproute2 [strace]=strace)
 missing=()
 for program in "${!packages[@]}"; do
     # Debian keeps `haproxy`, `ip` and `tc` in directories that are not on every PATH.

@@ -199,8 +199,12 @@ fn large_frames_to_and_from_hsl_are_where_they_leave_from() {
             });
         }
         let counters = gateway.counters();
-        assert!(counters.frames > 0 && counters.misbehaved == 0);
-        println!("{left} to {right}: {counters:#?}");
+        assert_eq!(counters.misbehaved, 0);
+        // The first ones open the flow, and are small enough to be copied.
+        assert!(
+            counters.frames >= 20 && counters.copies < counters.frames / 2,
+            "{left} to {right}: {counters:#?}"
+        );
     }
 }
 

@@ -59,13 +59,16 @@ use super::put::{
 };
 use crate::hsl::{PROTOCOL, violation};
 use crate::lane::{LaneError, ReceivedSlot};
-use crate::local::LOOKS_BETWEEN_CHECKS;
 use crate::local::bell::Bell;
 use crate::local::memory::SharedBytes;
 use crate::poller::Interest;
 use incoming::Incoming;
 use layout::Geometry;
 use outgoing::Outgoing;
+
+/// A caller that only looks still learns of the peer's death: after so many times in a row that
+/// nothing had come, a port looks at its socket. That is a system call, and so it is rare.
+const LOOKS_BETWEEN_CHECKS: u32 = 1 << 17;
 
 /// How a port is tuned.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -307,6 +310,8 @@ impl Port {
             match self.put.received_notify() {
                 Ok(None) => return Ok(any),
                 Ok(Some(received)) => self.handle(&received)?,
+                // What came before the end is the caller's first.
+                Err(PutError::Closed) if any => return Ok(true),
                 Err(PutError::Closed) => {
                     self.has_failed = true;
                     return Err(LaneError::Closed);

@@ -1,0 +1,157 @@
+//! The ping-pong of the papers: half of a round trip, and bandwidth, for each size.
+
+use std::io::{self, Write};
+
+use madgate_benches::table::Table;
+use serde::Serialize;
+
+use crate::exchange::{How, Memory, Plan, both_ends};
+
+/// Messages are 1 byte to 4 MiB.
+const LARGEST_SHIFT: u32 = 22;
+
+/// One size in one way.
+#[derive(Debug, Serialize)]
+struct Line<'a> {
+    table: &'static str,
+    how: &'a str,
+    memory: &'a str,
+    message_bytes: usize,
+    half_rtt_us: f64,
+    gb_per_s: f64,
+}
+
+/// One way, for all sizes.
+struct Way {
+    how: How,
+    memory: Memory,
+    half_rtt_us: Vec<f64>,
+}
+
+fn bandwidth(bytes: usize, half_rtt_us: f64) -> f64 {
+    // Sizes are far below 2^52.
+    #[allow(clippy::cast_precision_loss, reason = "small numbers")]
+    let bytes = bytes as f64;
+    bytes / half_rtt_us / 1e3
+}
+
+/// Measures, and prints what was measured.
+pub(crate) fn print(quick: bool, json: bool) -> io::Result<()> {
+    let step = if quick { 11 } else { 1 };
+    let sizes: Vec<usize> = (0..=LARGEST_SHIFT)
+        .step_by(step)
+        .map(|shift| 1 << shift)
+        .collect();
+    let rounds = if quick { 50 } else { 5000 };
+    let mut ways = Vec::new();
+    for how in How::ALL {
+        for memory in Memory::ALL {
+            eprintln!("ping-pong: {}, {} memory", how.name(), memory.name());
+            let plan = Plan {
+                how,
+                memory,
+                sizes: sizes.clone(),
+                rounds,
+            };
+            match both_ends(&plan) {
+                Ok(outcome) => ways.push(Way {
+                    how,
+                    memory,
+                    half_rtt_us: outcome
+                        .half_rtt_us
+                        .iter()
+                        .map(|samples| samples.median().unwrap_or(f64::NAN))
+                        .collect(),
+                }),
+                Err(error) => {
+                    let (how, memory) = (how.name(), memory.name());
+                    eprintln!("{how} with {memory} memory is left out: {error}");
+                }
+            }
+        }
+    }
+    if json {
+        print_json(&ways, &sizes)
+    } else {
+        print_table(&ways, &sizes)
+    }
+}
+
+fn print_json(ways: &[Way], sizes: &[usize]) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    for way in ways {
+        for (bytes, half_rtt_us) in sizes.iter().zip(&way.half_rtt_us) {
+            let line = Line {
+                table: "ping-pong",
+                how: way.how.name(),
+                memory: way.memory.name(),
+                message_bytes: *bytes,
+                half_rtt_us: *half_rtt_us,
+                gb_per_s: bandwidth(*bytes, *half_rtt_us),
+            };
+            writeln!(stdout, "{}", serde_json::to_string(&line)?)?;
+        }
+    }
+    Ok(())
+}
+
+fn print_table(ways: &[Way], sizes: &[usize]) -> io::Result<()> {
+    let names = ways
+        .iter()
+        .map(|way| format!("{}, {}", way.how.name(), way.memory.name()));
+    let mut stdout = io::stdout().lock();
+    let mut table = Table::new(
+        ["half round trip, µs".to_owned()]
+            .into_iter()
+            .chain(names.clone()),
+    );
+    for (place, bytes) in sizes.iter().enumerate() {
+        let figures = ways
+            .iter()
+            .map(|way| format!("{:.2}", way.half_rtt_us[place]));
+        table.row([format!("{bytes} B")].into_iter().chain(figures));
+    }
+    writeln!(stdout, "\n{table}")?;
+    let mut table = Table::new(["bandwidth, GB/s".to_owned()].into_iter().chain(names));
+    for (place, bytes) in sizes.iter().enumerate() {
+        let figures = ways
+            .iter()
+            .map(|way| format!("{:.3}", bandwidth(*bytes, way.half_rtt_us[place])));
+        table.row([format!("{bytes} B")].into_iter().chain(figures));
+    }
+    writeln!(stdout, "{table}")?;
+    for way in ways {
+        if let Some(bytes) = half_bandwidth(way, sizes) {
+            let (how, memory) = (way.how.name(), way.memory.name());
+            writeln!(
+                stdout,
+                "half of the bandwidth of {how} with {memory} memory: {bytes} B"
+            )?;
+        }
+    }
+    let first = |how| {
+        let way = ways.iter().find(|way| way.how == how);
+        way.and_then(|way| way.half_rtt_us.first().copied())
+    };
+    if let (Some(interrupt), Some(polling)) = (first(How::Interrupt), first(How::Polling)) {
+        let ratio = interrupt / polling;
+        writeln!(
+            stdout,
+            "latency of interrupts against polling: {ratio:.2} (MPI-MPC: 26 µs / 15 µs = 1.73)"
+        )?;
+    }
+    Ok(())
+}
+
+/// The smallest size that reaches half of the highest bandwidth.
+fn half_bandwidth(way: &Way, sizes: &[usize]) -> Option<usize> {
+    let bandwidths = sizes
+        .iter()
+        .zip(&way.half_rtt_us)
+        .map(|(bytes, half)| (*bytes, bandwidth(*bytes, *half)));
+    let highest = bandwidths.clone().map(|(_, rate)| rate).fold(0.0, f64::max);
+    bandwidths
+        .filter(|(_, rate)| *rate >= highest / 2.0)
+        .map(|(bytes, _)| bytes)
+        .next()
+}
