@@ -14,7 +14,11 @@ fn mode(path: &Path) -> u32 {
 
 #[test]
 fn trees_arrive_as_they_are() {
-    let world = World::new(TIMEOUT);
+    ["shm", "hsl"].into_iter().for_each(tree_arrives_over);
+}
+
+fn tree_arrives_over(right: &str) {
+    let world = World::over(right, TIMEOUT);
     let (_gateway, _serve) = (world.gateway(), world.serve());
     let tree = world.path("tree");
     fs::create_dir_all(tree.join("inner/empty")).unwrap();

@@ -23,8 +23,8 @@ struct Scene {
 }
 
 impl Scene {
-    fn of_a_copy(link_timeout: &str) -> Self {
-        let world = World::new(link_timeout);
+    fn of_a_copy(right: &str, link_timeout: &str) -> Self {
+        let world = World::over(right, link_timeout);
         let (gateway, serve) = (world.gateway(), world.serve());
         let large = world.file("large", LARGE);
         let mut watch = Watch::new(&world.served());
@@ -43,6 +43,10 @@ impl Scene {
 
 #[test]
 fn a_gateway_that_comes_back_loses_nothing() {
+    ["shm", "hsl"].into_iter().for_each(gateway_comes_back_to);
+}
+
+fn gateway_comes_back_to(right: &str) {
     let Scene {
         world,
         gateway,
@@ -50,7 +54,7 @@ fn a_gateway_that_comes_back_loses_nothing() {
         large,
         copy,
         ..
-    } = Scene::of_a_copy("30s");
+    } = Scene::of_a_copy(right, "30s");
     gateway.kill();
     let _gateway = world.gateway();
     copy.end().succeeded();
@@ -67,7 +71,7 @@ fn a_gateway_that_stays_away_fails_the_copy() {
         mut watch,
         copy,
         ..
-    } = Scene::of_a_copy("5s");
+    } = Scene::of_a_copy("shm", "5s");
     gateway.kill();
     copy.end().failed_with(&[
         "large: was not sent completely",
@@ -87,7 +91,7 @@ fn a_receiver_that_dies_leaves_no_file_under_its_name() {
         large,
         copy,
         ..
-    } = Scene::of_a_copy("5s");
+    } = Scene::of_a_copy("shm", "5s");
     serve.kill();
     copy.end()
         .failed_with(&["large: was not sent completely", "b0"]);
@@ -107,7 +111,7 @@ fn a_receiver_that_is_restarted_ends_the_copy() {
         serve,
         copy,
         ..
-    } = Scene::of_a_copy("30s");
+    } = Scene::of_a_copy("shm", "30s");
     serve.kill();
     let _serve = world.serve();
     // Said by its session, or by the new process when it is asked.
@@ -124,7 +128,7 @@ fn a_receiver_that_leaves_says_what_breaks_off() {
         serve,
         copy,
         ..
-    } = Scene::of_a_copy("2s");
+    } = Scene::of_a_copy("shm", "2s");
     let ended = serve.terminate();
     assert!(
         ended
@@ -146,7 +150,7 @@ fn a_sender_that_dies_makes_way_for_the_next() {
         mut watch,
         copy,
         ..
-    } = Scene::of_a_copy("30s");
+    } = Scene::of_a_copy("shm", "30s");
     copy.kill();
     assert!(!world.served().join("large").exists());
     let small = world.file("small", 1000);

@@ -1,4 +1,5 @@
-//! A cluster of processes: a0 and a1 on TCP, b0 on shared memory, gw between them.
+//! A cluster of processes: a0 and a1 on TCP, b0 on shared memory (or another network of one
+//! host), gw between them.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -26,6 +27,16 @@ pub(crate) struct World {
 impl World {
     /// A cluster whose lost links may stay away for `link_timeout`.
     pub(crate) fn new(link_timeout: &str) -> Self {
+        Self::over("shm", link_timeout)
+    }
+
+    /// The same, with b0 on a network of this protocol.
+    pub(crate) fn over(right: &str, link_timeout: &str) -> Self {
+        let trust = if right == "hsl" {
+            "trust = \"memory\"\n"
+        } else {
+            ""
+        };
         let place = tempfile::Builder::new()
             .prefix("mg-")
             .tempdir_in("/tmp")
@@ -43,7 +54,7 @@ impl World {
         let mut text = format!(
             "[session]\nname = \"test\"\nkey_file = \"session.key\"\nlink_timeout = \"{link_timeout}\"\n\
              [[network]]\nname = \"left\"\nprotocol = \"tcp\"\n\
-             [[network]]\nname = \"right\"\nprotocol = \"shm\"\ndirectory = \"meeting\"\n\
+             [[network]]\nname = \"right\"\nprotocol = \"{right}\"\ndirectory = \"meeting\"\n{trust}\
              [[channel]]\nname = \"main\"\nnetworks = [\"left\", \"right\"]\n"
         );
         for (name, port, more) in [

@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn golden_bytes() {
         let mut golden = *b"\x10\0\0\0\x00\x10\x01\0\0\x40\0\0\x02\0\0\0________";
-        let memory = 528_384_u64 + 16 * 16_384 + 16 * 69_632;
+        let memory = 1_052_672_u64 + 16 * 16_384 + 16 * 69_632;
         golden[16..24].copy_from_slice(&memory.to_le_bytes());
         assert_eq!(encode(geometry()), golden);
         assert_eq!(decode(&golden), Ok(geometry()));

@@ -2,10 +2,10 @@
 //! limits.
 //!
 //! ```text
-//!       0  control: for each half an armed word, and how far its list has been read
-//!   4,096  list of received messages of the half that receives
-//! 266,240  list of received messages of the half that sends
-//! 528,384  registered memory: control slots, then the buffers for rendezvous
+//!         0  control: for each half an armed word, and how far its list has been read
+//!     4,096  list of received messages of the half that receives
+//!   528,384  list of received messages of the half that sends
+//! 1,052,672  registered memory: control slots, then the buffers for rendezvous
 //! ```
 //!
 //! The places are the same for every lane; of a list, as many entries are used as can be on
@@ -44,7 +44,7 @@ pub(super) const REGISTERED_AT: usize = SENDER_LIST_AT + LIST_BYTES;
 /// Slots and buffers begin at multiples of this.
 const SLOT_ALIGN: usize = 128;
 
-const _: () = assert!(REGISTERED_AT == 528_384 && REGISTERED_AT.is_multiple_of(SLOT_ALIGN));
+const _: () = assert!(REGISTERED_AT == 1_052_672 && REGISTERED_AT.is_multiple_of(SLOT_ALIGN));
 const _: () = assert!(SENDER_HEAD_AT + 8 <= RECEIVER_LIST_AT);
 // Numbers of this module fit in both kinds of integer.
 const _: () = assert!(size_of::<usize>() >= 8);

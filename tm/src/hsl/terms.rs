@@ -111,7 +111,14 @@ pub(super) fn sender(
     };
     let card = HostCard::new(Arc::clone(&slots), peer.geometry.mode, to);
     let place = peer.geometry.sender_list();
-    let list = HostList::new(&own.memory, place, other, own.geometry.mode, bell.clone());
+    let list = HostList::new(
+        &own.memory,
+        REGISTERED_AT,
+        place,
+        other,
+        own.geometry.mode,
+        bell.clone(),
+    );
     let loans = Loans::new(slots, row);
     Ok(lane::HslSender::new(
         loans,
@@ -132,7 +139,14 @@ pub(super) fn receiver(
 ) -> lane::HslReceiver {
     let bell = Arc::new(bell);
     let place = own.geometry.receiver_list();
-    let list = HostList::new(&own.memory, place, other, own.geometry.mode, bell.clone());
+    let list = HostList::new(
+        &own.memory,
+        REGISTERED_AT,
+        place,
+        other,
+        own.geometry.mode,
+        bell.clone(),
+    );
     let to = Connection {
         node,
         peer: other,

@@ -32,7 +32,7 @@ pub(crate) struct Arrivals<B> {
 }
 
 impl<B: GoesBack + 'static> Arrivals<B> {
-    /// Over slots that nothing in this process writes.
+    /// Over slots that nothing in this process writes while they are out.
     pub(crate) fn new(memory: Arc<Mapping>, row: Row, back: B) -> Self {
         let held = (0..row.slots).map(|_| AtomicBool::new(false)).collect();
         Self {
@@ -66,7 +66,9 @@ impl<B: GoesBack + 'static> Arrivals<B> {
         let bytes = self.row.slot_in(&self.memory, slot, length);
         let owner: Arc<dyn SlotOwner> = self.clone();
         // SAFETY: slot and length are within the memory (checked above, and by `slot_in`),
-        // which stays mapped while `self` lives; nothing in this process writes it (`new`).
+        // which stays mapped while `self` lives; nothing in this process writes it (`new`; a
+        // card that puts carried data there does so for a peer that says to have the slot, and
+        // through pointers).
         Ok(unsafe { ReceivedSlot::new(owner, slot, bytes) })
     }
 

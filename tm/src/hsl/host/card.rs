@@ -8,10 +8,11 @@ use std::ops::Range;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use super::{FOREIGN, ForeignProcess, ListPlace, Mode};
+use super::{FOREIGN, ForeignProcess, ListPlace, Mode, range_within};
 use crate::hsl::counters::Tally;
 use crate::hsl::put::{
-    Address, Descriptor, ENTRY_WORDS, MessageId, NodeNumber, Notify, PutError, Received, Sending,
+    Address, CARRIED_MOST, Descriptor, ENTRY_WORDS, Entry, MessageId, NodeNumber, Notify, PutError,
+    Received, Sending,
 };
 use crate::local::armed::ArmedWatch;
 use crate::local::bell::Bell;
@@ -63,6 +64,8 @@ enum Way {
     Nothing,
     /// From here to registered memory there.
     Registered(NonNull<[u8]>, NonNull<[u8]>),
+    /// From here into the notification.
+    Carried(NonNull<[u8]>),
     /// From here to an address of the other process.
     Foreign(NonNull<[u8]>, u64),
 }
@@ -194,6 +197,9 @@ impl HostCard {
             return Ok(Way::Foreign(from, remote.0 & !FOREIGN));
         }
         let there = range_within(remote, length, &self.registered).ok_or(refused)?;
+        if descriptor.notify.received && Entry::can_carry(remote, from.len()) {
+            return Ok(Way::Carried(from));
+        }
         let there = self.window.range(there, length as usize);
         Ok(Way::Registered(from, there))
     }
@@ -208,28 +214,23 @@ impl HostCard {
         if (received && !self.has_room()?) || (sent && self.sent.len() == SENT_MOST) {
             return Err(PutError::Full);
         }
+        let mut carried = None;
         match self.check(descriptor, from) {
             Ok(Way::Nothing) => {}
             Ok(Way::Registered(from, to)) => {
                 // SAFETY: `to` is within the window, which is writable and which this card
-                // keeps; `from` is within the local mapping, likewise, or a slice that the
-                // caller borrows meanwhile; both have `length` bytes (`check`). They do not
-                // overlap: the window is a mapping of its own, at addresses of its own (a peer
-                // that passes this side's own memory off as its own gets what it deserves: both
-                // are plain bytes, and the addresses still differ), and nothing refers to its
-                // bytes. Bytes have no alignment and every value is valid. No exclusive
-                // reference to `from` is alive in this process: registered memory is only
-                // reached through pointers, and a slot that is lent as a reference is named by
-                // an entry only after its loan has ended (`Loans::redeem`). Other *processes*
-                // may access either meanwhile; they are outside of this program's memory model,
-                // and any mix of old and new bytes is an acceptable outcome.
-                unsafe {
-                    ptr::copy_nonoverlapping(
-                        from.as_ptr().cast::<u8>(),
-                        to.as_ptr().cast::<u8>(),
-                        from.len(),
-                    );
-                }
+                // keeps, and has as many bytes as `from` (`check`). It is a mapping of its own,
+                // at addresses of its own, and nothing refers to its bytes. (A peer that passes
+                // this side's own memory off as its own gets what it deserves: plain bytes at
+                // other addresses.)
+                unsafe { copy(from, to) };
+            }
+            Ok(Way::Carried(from)) => {
+                let mut bytes = [0; CARRIED_MOST];
+                let to = NonNull::from(&mut bytes[..from.len()]);
+                // SAFETY: `to` is a local array, and has as many bytes as `from`.
+                unsafe { copy(from, to) };
+                carried = Some((descriptor.remote, bytes));
             }
             Ok(Way::Foreign(from, to)) => {
                 let process = self.foreign.as_ref().ok_or(PutError::Unreachable(0))?;
@@ -245,7 +246,7 @@ impl HostCard {
         self.tally.puts.add(1);
         self.tally.put_bytes.add(descriptor.length.into());
         if received {
-            self.notify(descriptor);
+            self.notify(descriptor, carried);
         }
         if sent {
             self.sent.push_back(descriptor.message);
@@ -253,16 +254,15 @@ impl HostCard {
         Ok(())
     }
 
-    fn notify(&mut self, descriptor: &Descriptor) {
-        self.list.publish(
-            Received {
-                source: self.node,
-                message: descriptor.message,
-                length: descriptor.length,
-                words: descriptor.words,
-            }
-            .to_words(),
-        );
+    fn notify(&mut self, descriptor: &Descriptor, carried: Option<(Address, [u8; CARRIED_MOST])>) {
+        let received = Received {
+            source: self.node,
+            message: descriptor.message,
+            length: descriptor.length,
+            words: descriptor.words,
+        };
+        let entry = Entry { received, carried };
+        self.list.publish(entry.to_words());
         self.written = self.written.wrapping_add(1);
         self.tally.notifications.add(1);
         let rings = match self.mode {
@@ -287,10 +287,25 @@ impl Sending for HostCard {
     }
 }
 
-/// Where `length` bytes at `address` begin, if all of them are within `registered`.
-fn range_within(address: Address, length: u32, registered: &Range<u64>) -> Option<usize> {
-    let end = address.0.checked_add(length.into())?;
-    (registered.start <= address.0 && end <= registered.end)
-        .then(|| usize::try_from(address.0).ok())
-        .flatten()
+/// Copies what an entry names.
+///
+/// # Safety
+/// `from` is what [`HostCard::check`] found for an entry that is being sent, and `to` is writable,
+/// as long, and not referred to by anybody else.
+unsafe fn copy(from: NonNull<[u8]>, to: NonNull<[u8]>) {
+    // SAFETY: `from` is within the local mapping, which is readable and which the card keeps, or a
+    // slice that the caller borrows meanwhile; `to` is as the caller says. They do not overlap: no
+    // mapping is at the other's addresses. Bytes have no alignment and every value is valid. No
+    // exclusive reference to `from` is alive in this process: registered memory is only reached
+    // through pointers, and a slot that is lent as a reference is named by an entry only after its
+    // loan has ended (`Loans::redeem`). Other *processes* may access either meanwhile; they are
+    // outside of this program's memory model, and any mix of old and new bytes is an acceptable
+    // outcome.
+    unsafe {
+        ptr::copy_nonoverlapping(
+            from.as_ptr().cast::<u8>(),
+            to.as_ptr().cast::<u8>(),
+            from.len(),
+        );
+    }
 }

@@ -1,15 +1,16 @@
 //! The half of the card that receives: a list in this side's memory, which the other side's card
 //! writes.
 
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use super::{ListPlace, Mode};
+use super::{ListPlace, Mode, range_within};
 use crate::hsl::counters::Tally;
-use crate::hsl::put::{ENTRY_WORDS, NodeNumber, PutError, Received, Receiving};
+use crate::hsl::put::{ENTRY_WORDS, Entry, NodeNumber, PutError, Received, Receiving};
 use crate::local::armed::ArmedFlag;
 use crate::local::bell::Bell;
-use crate::local::memory::{Mapping, OwnWords, PeerWords};
+use crate::local::memory::{Mapping, OwnWords, PeerWords, SharedBytes};
 use crate::local::ring::RingReader;
 use crate::local::sync::{OwnWord, Words};
 use crate::poller::Interest;
@@ -20,6 +21,10 @@ pub struct HostList {
     peer: NodeNumber,
     mode: Mode,
     list: RingReader<PeerWords, ENTRY_WORDS>,
+    /// Registered memory, where data goes that entries carry,
+    memory: SharedBytes,
+    /// and where in that memory it is.
+    registered: Range<u64>,
     /// Entries that were read.
     read: u64,
     /// The word that tells the other side.
@@ -32,9 +37,11 @@ pub struct HostList {
 }
 
 impl HostList {
-    /// The list at `place` of `own`, which `peer` writes.
+    /// The list at `place` of `own`, which `peer` writes, and which is registered from
+    /// `registered_at` on.
     pub(crate) fn new(
         own: &Arc<Mapping>,
+        registered_at: usize,
         place: ListPlace,
         peer: NodeNumber,
         mode: Mode,
@@ -44,6 +51,8 @@ impl HostList {
             peer,
             mode,
             list: RingReader::new(own.peer_words(place.at, place.entries * ENTRY_WORDS)),
+            memory: SharedBytes::new(Arc::clone(own)),
+            registered: registered_at as u64..own.len() as u64,
             read: 0,
             head: own.words(place.head_at, 1),
             told_each: (place.entries as u64 / 2).max(1),
@@ -70,11 +79,21 @@ impl Receiving for HostList {
             // before it are read no more.
             self.head.words()[0].store_release(self.read);
         }
-        let received = Received::from_words(words);
+        let Entry { received, carried } = Entry::from_words(words).map_err(PutError::Peer)?;
         if received.source != self.peer {
             return Err(PutError::Peer(
                 "an entry from a node that cannot have written it",
             ));
+        }
+        if let Some((address, bytes)) = carried
+            && received.length > 0
+        {
+            // The other card has left the last step to this one.
+            let at = range_within(address, received.length, &self.registered);
+            let at = at.ok_or(PutError::Peer(
+                "an entry with data for memory that is not registered",
+            ))?;
+            self.memory.write(at, &bytes[..received.length as usize]);
         }
         Ok(Some(received))
     }

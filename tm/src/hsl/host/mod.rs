@@ -16,6 +16,10 @@
 //!                                             └────────────────────────┘
 //! ```
 //!
+//! A put of few bytes that is to be notified travels in the notification itself: one line of
+//! memory goes from processor to processor, where there were two. The other card puts the data
+//! where it belongs when the entry is read.
+//!
 //! Memory of the other process that is not registered is reached through the kernel, where that
 //! is switched on, and only where the other side has offered it.
 //!
@@ -32,7 +36,9 @@ pub use list::HostList;
 pub(crate) use card::Connection;
 pub(crate) use foreign::{FOREIGN, ForeignProcess, LentOut};
 
-use super::put::Device;
+use std::ops::Range;
+
+use super::put::{Address, Device};
 
 /// How the other side learns that something has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
@@ -81,4 +87,12 @@ pub(crate) struct ListPlace {
     pub(crate) at: usize,
     /// How many of them are used; a power of two.
     pub(crate) entries: usize,
+}
+
+/// Where `length` bytes at `address` begin, if all of them are within `registered`.
+fn range_within(address: Address, length: u32, registered: &Range<u64>) -> Option<usize> {
+    let end = address.0.checked_add(length.into())?;
+    (registered.start <= address.0 && end <= registered.end)
+        .then(|| usize::try_from(address.0).ok())
+        .flatten()
 }

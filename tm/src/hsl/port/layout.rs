@@ -2,12 +2,12 @@
 //! other about it.
 //!
 //! ```text
-//!       0  control and list, as in a lane's
-//! 528,384  control slots, where the other side puts short messages
-//!          staging, where this side's short messages are put from
-//!          answers, a list of segments for each request of this side's
-//!          buffers, for messages that nothing has been posted for
-//!          the arena
+//!         0  control and list, as in a lane's
+//! 1,052,672  control slots, where the other side puts short messages
+//!            staging, where this side's short messages are put from
+//!            answers, a list of segments for each request of this side's
+//!            buffers, for messages that nothing has been posted for
+//!            the arena
 //! ```
 //!
 //! | bytes of the greeting | |

@@ -116,7 +116,14 @@ fn port(own: Side, peer: Side, ends: Ends) -> Result<Port, LaneError> {
         card.reach(ForeignProcess::of(sending.as_fd())?);
     }
     let mode = own.geometry.mode;
-    let list = HostList::new(&own.memory, Geometry::list(), other, mode, bell.clone());
+    let list = HostList::new(
+        &own.memory,
+        REGISTERED_AT,
+        Geometry::list(),
+        other,
+        mode,
+        bell.clone(),
+    );
     let put = match mode {
         Mode::Interrupt => Put::with_interrupts(card, list)?,
         Mode::Polling | Mode::Adaptive => Put::polling(card, list),

@@ -60,33 +60,95 @@ pub struct Received {
     pub words: [u64; 2],
 }
 
-impl Received {
-    /// Words of an entry of the list. The first bit is the ring's.
-    ///
-    /// ```text
-    ///   63    62 ... 48   47 ... 32   31 .......... 0
-    ///  phase  reserved     source      message           length   word   word
-    /// ```
-    pub(crate) fn to_words(self) -> [u64; ENTRY_WORDS] {
-        let first = u64::from(self.source.0) << 32 | u64::from(self.message.0);
-        [first, self.length.into(), self.words[0], self.words[1]]
+/// An entry of the list as it is written: what it tells, and, of a small put, the data itself,
+/// which then needs no other line of memory to travel.
+///
+/// ```text
+///   63      62      61 ... 48   47 ... 32   31 .......... 0
+///  phase  carries   reserved     source      message           word 0
+///  where the data goes (carried), else 0         length        word 1: 56 bits, 8 bits; or 32
+///  the sender's two words                                      words 2 and 3
+///  the data (carried)                                          words 4 to 7
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// What it tells.
+    pub(crate) received: Received,
+    /// Where to put its data, and the data; as many bytes as were received.
+    pub(crate) carried: Option<(Address, [u8; CARRIED_MOST])>,
+}
+
+/// Bytes of data that an entry carries at most.
+pub(crate) const CARRIED_MOST: usize = 32;
+/// Words of an entry: one line of memory.
+pub(crate) const ENTRY_WORDS: usize = 8;
+const CARRIES: u64 = 1 << 62;
+/// Addresses that an entry has room for.
+const ADDRESS_BITS: u32 = 56;
+
+const _: () = assert!(CARRIED_MOST == (ENTRY_WORDS - 4) * 8);
+
+impl Entry {
+    /// Whether data that goes to `address` can be carried.
+    pub(crate) fn can_carry(address: Address, length: usize) -> bool {
+        length <= CARRIED_MOST && address.0 < 1 << ADDRESS_BITS
     }
 
-    /// What an entry says; reserved bits are somebody's mistake, and looked over.
-    pub(crate) fn from_words([first, length, one, other]: [u64; ENTRY_WORDS]) -> Self {
+    /// The words of the list. The first bit is the ring's.
+    pub(crate) fn to_words(self) -> [u64; ENTRY_WORDS] {
+        let Received {
+            source,
+            message,
+            length,
+            words,
+        } = self.received;
+        let mut first = u64::from(source.0) << 32 | u64::from(message.0);
+        let mut second = u64::from(length);
+        let mut data = [0; 4];
+        if let Some((address, bytes)) = &self.carried {
+            first |= CARRIES;
+            second |= address.0 << (u64::BITS - ADDRESS_BITS);
+            for (word, bytes) in data.iter_mut().zip(bytes.as_chunks().0) {
+                *word = u64::from_le_bytes(*bytes);
+            }
+        }
+        let [d0, d1, d2, d3] = data;
+        [first, second, words[0], words[1], d0, d1, d2, d3]
+    }
+
+    /// What an entry says, or what is wrong with it; reserved bits are somebody's mistake, and
+    /// looked over.
+    pub(crate) fn from_words(words: [u64; ENTRY_WORDS]) -> Result<Self, &'static str> {
+        let [first, second, one, other, data @ ..] = words;
         let [m0, m1, m2, m3, s0, s1, ..] = first.to_le_bytes();
-        let [l0, l1, l2, l3, ..] = length.to_le_bytes();
-        Self {
+        let [l0, l1, l2, l3, ..] = second.to_le_bytes();
+        let mut received = Received {
             source: NodeNumber(u16::from_le_bytes([s0, s1])),
             message: MessageId(u32::from_le_bytes([m0, m1, m2, m3])),
             length: u32::from_le_bytes([l0, l1, l2, l3]),
             words: [one, other],
+        };
+        if first & CARRIES == 0 {
+            return Ok(Self {
+                received,
+                carried: None,
+            });
         }
+        if usize::from(l0) > CARRIED_MOST {
+            return Err("an entry that carries more than it has room for");
+        }
+        received.length = l0.into();
+        let mut bytes = [0; CARRIED_MOST];
+        for (bytes, word) in bytes.as_chunks_mut().0.iter_mut().zip(data) {
+            *bytes = word.to_le_bytes();
+        }
+        let address = Address(second >> (u64::BITS - ADDRESS_BITS));
+        Ok(Self {
+            received,
+            carried: Some((address, bytes)),
+        })
     }
 }
-
-/// Words of an entry of the list of received messages.
-pub(crate) const ENTRY_WORDS: usize = 4;
 
 /// Why a card does not do what an entry says. Nothing has been written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -128,23 +190,41 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    #[test]
-    fn an_entry_is_what_the_picture_says() {
-        let received = Received {
+    fn received(length: u32) -> Received {
+        Received {
             source: NodeNumber(2),
             message: MessageId(3),
-            length: 4,
+            length,
             words: [5, 6],
+        }
+    }
+
+    #[test]
+    fn an_entry_is_what_the_picture_says() {
+        let plain = Entry {
+            received: received(400),
+            carried: None,
         };
-        assert_eq!(received.to_words(), [2 << 32 | 3, 4, 5, 6]);
+        assert_eq!(plain.to_words(), [2 << 32 | 3, 400, 5, 6, 0, 0, 0, 0]);
+        let mut data = [0; CARRIED_MOST];
+        data[8] = 9;
+        let carried = Entry {
+            received: received(10),
+            carried: Some((Address(0x1234), data)),
+        };
+        let first = 1 << 62 | 2 << 32 | 3;
+        assert_eq!(carried.to_words(), [first, 0x0012_340a, 5, 6, 0, 9, 0, 0]);
     }
 
     proptest! {
         #[test]
         fn entries_survive_their_list(words: [u64; ENTRY_WORDS]) {
-            let received = Received::from_words(words);
-            prop_assert_eq!(Received::from_words(received.to_words()), received);
-            prop_assert_eq!(received.to_words()[0] >> 63, 0, "the ring's bit is left alone");
+            if let Ok(entry) = Entry::from_words(words) {
+                prop_assert_eq!(Entry::from_words(entry.to_words()), Ok(entry));
+                prop_assert_eq!(entry.to_words()[0] >> 63, 0, "the ring's bit is left alone");
+                let carries = entry.carried.is_some();
+                prop_assert!(!carries || entry.received.length <= 32);
+            }
         }
     }
 }

@@ -20,7 +20,7 @@ use std::io;
 pub use descriptor::{Address, Descriptor, MessageId, NodeNumber, Notify, PutError, Received};
 pub use device::{Device, Receiving, Sending};
 
-pub(crate) use descriptor::ENTRY_WORDS;
+pub(crate) use descriptor::{CARRIED_MOST, ENTRY_WORDS, Entry};
 use handler::Handler;
 
 /// PUT over one connection of a card.

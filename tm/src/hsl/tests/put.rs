@@ -8,7 +8,8 @@ use proptest::prelude::*;
 use super::super::host::{Connection, HostCard, HostDevice, HostList, ListPlace, Mode};
 use super::super::layout::{REGISTERED_AT, receiver_place};
 use super::super::put::{
-    Address, Descriptor, MessageId, NodeNumber, Notify, Put, PutError, Received, Receiving,
+    Address, CARRIED_MOST, Descriptor, Entry, MessageId, NodeNumber, Notify, Put, PutError,
+    Received, Receiving,
 };
 use crate::local::bell::Bell;
 use crate::local::memory::{Mapping, PeerAccess, SharedBytes};
@@ -55,7 +56,14 @@ impl Side {
         };
         let card = HostCard::new(Arc::clone(&self.memory), mode, to);
         let other = NodeNumber(peer.number);
-        let list = HostList::new(&self.memory, place(), other, mode, Arc::clone(&self.bell));
+        let list = HostList::new(
+            &self.memory,
+            REGISTERED_AT,
+            place(),
+            other,
+            mode,
+            Arc::clone(&self.bell),
+        );
         (card, list)
     }
 
@@ -237,19 +245,60 @@ fn a_reader_that_claims_too_much_is_found_out() {
 fn entries_of_a_node_that_cannot_have_written_them_are_found_out() {
     let sides = sides();
     let (_, mut list) = sides[1].halves(&sides[0], Mode::Polling);
-    let stranger = Received {
-        source: NodeNumber(9),
-        message: MessageId(1),
-        length: 0,
-        words: [0; 2],
+    let entry = Entry {
+        received: Received {
+            source: NodeNumber(9),
+            message: MessageId(1),
+            length: 0,
+            words: [0; 2],
+        },
+        carried: None,
     };
-    let mut words = stranger.to_words();
+    tells(&sides[1], entry);
+    assert!(matches!(list.next_received(), Err(PutError::Peer(_))));
+}
+
+/// The other side writes an entry by itself.
+fn tells(side: &Side, entry: Entry) {
+    let mut words = entry.to_words();
     words[0] |= 1 << 63;
     for (at, word) in words.into_iter().enumerate() {
         let place = place().at + at * 8;
-        sides[1].bytes().write(place, &word.to_le_bytes());
+        side.bytes().write(place, &word.to_le_bytes());
     }
-    assert!(matches!(list.next_received(), Err(PutError::Peer(_))));
+}
+
+#[test]
+fn entries_carry_data_to_registered_memory_only() {
+    let end = (REGISTERED_AT + REGISTERED_BYTES) as u64;
+    for (at, is_registered) in [
+        (REGISTERED_AT as u64, true),
+        (end - 20, true),
+        (end - 19, false),
+        (REGISTERED_AT as u64 - 1, false),
+        (0, false),
+        ((1 << 56) - 1, false),
+    ] {
+        let sides = sides();
+        let (_, mut list) = sides[1].halves(&sides[0], Mode::Polling);
+        let received = Received {
+            source: NodeNumber(3),
+            message: MessageId(1),
+            length: 20,
+            words: [0; 2],
+        };
+        let carried = Some((Address(at), [7; CARRIED_MOST]));
+        tells(&sides[1], Entry { received, carried });
+        let taken = list.next_received();
+        assert_eq!(taken == Ok(Some(received)), is_registered, "{at:#x}");
+        let mut seen = vec![1; sides[1].memory.len()];
+        sides[1].bytes().read(0, &mut seen);
+        let list = place().at..place().at + 64;
+        let written: Vec<usize> = (0..seen.len())
+            .filter(|place| seen[*place] == 7 && !list.contains(place))
+            .collect();
+        assert_eq!(written.len(), if is_registered { 20 } else { 0 }, "{at:#x}");
+    }
 }
 
 proptest! {
