@@ -32,6 +32,13 @@ pub(crate) struct HslReceiver {
     state: State,
 }
 
+/// Which transmission module a message came by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Module {
+    Control,
+    Rendezvous,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// The peer is there, as far as is known.
@@ -69,8 +76,12 @@ impl HslReceiver {
         }
     }
 
-    /// The next message, checked.
-    fn take(&mut self) -> Result<Option<ReceivedSlot>, LaneError> {
+    /// The next message, as `take` has it: from which transmission module, which slot, and how
+    /// many bytes; or says is wrong with it.
+    fn take<R>(
+        &mut self,
+        take: impl FnOnce(&Self, Module, u32, u32) -> Result<R, &'static str>,
+    ) -> Result<Option<R>, LaneError> {
         if self.state == State::Violated {
             return Err(LaneError::Closed);
         }
@@ -84,15 +95,38 @@ impl HslReceiver {
         let Received {
             message, length, ..
         } = received;
-        let slot = match kind_of(message) {
-            Some((Kind::Short, slot)) => self.control.receive(slot, length),
-            Some((Kind::Data, slot)) => self.buffers.receive(slot, length),
+        let taken = match kind_of(message) {
+            Some((Kind::Short, slot)) => take(self, Module::Control, slot, length),
+            Some((Kind::Data, slot)) => take(self, Module::Rendezvous, slot, length),
             _ => Err("that is no message of a lane"),
         };
-        slot.map(Some).map_err(|what| {
+        taken.map(Some).map_err(|what| {
             self.state = State::Violated;
             violation(format!("it puts {length} bytes as {message:?}: {what}"))
         })
+    }
+
+    /// Hands a slot out.
+    fn receive(
+        &self,
+        module: Module,
+        slot: u32,
+        length: u32,
+    ) -> Result<ReceivedSlot, &'static str> {
+        match module {
+            Module::Control => self.control.receive(slot, length),
+            Module::Rendezvous => self.buffers.receive(slot, length),
+        }
+    }
+
+    /// Nothing has come now. Returns whether the peer is there, as far as is known: it is looked
+    /// for now and then.
+    fn is_peer_there(&mut self) -> bool {
+        self.looks += 1;
+        if self.looks >= LOOKS_BETWEEN_CHECKS {
+            self.check_peer();
+        }
+        self.state == State::Open
     }
 
     fn violated(&mut self, error: &PutError) -> LaneError {
@@ -128,18 +162,30 @@ impl LaneReceiver for HslReceiver {
     }
 
     fn try_receive_slot(&mut self) -> Result<Option<ReceivedSlot>, LaneError> {
-        if let Some(slot) = self.take()? {
+        if let Some(slot) = self.take(Self::receive)? {
             return Ok(Some(slot));
         }
-        self.looks += 1;
-        if self.looks >= LOOKS_BETWEEN_CHECKS {
-            self.check_peer();
-        }
-        if self.state == State::Open {
+        if self.is_peer_there() {
             return Ok(None);
         }
         // It may have put something before it went, after the look above.
-        self.take()?.map(Some).ok_or(LaneError::Closed)
+        let last = self.take(Self::receive)?;
+        last.map(Some).ok_or(LaneError::Closed)
+    }
+
+    fn try_receive_copy(&mut self, into: &mut BytesMut) -> Result<Option<usize>, LaneError> {
+        let mut copy = |this: &Self, module, slot, length| match module {
+            Module::Control => this.control.copy(slot, length, into),
+            Module::Rendezvous => this.buffers.copy(slot, length, into),
+        };
+        if let Some(bytes) = self.take(&mut copy)? {
+            return Ok(Some(bytes));
+        }
+        if self.is_peer_there() {
+            return Ok(None);
+        }
+        let last = self.take(&mut copy)?;
+        last.map(Some).ok_or(LaneError::Closed)
     }
 
     fn arm(&mut self) -> Result<bool, LaneError> {

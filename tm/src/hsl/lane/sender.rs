@@ -140,16 +140,23 @@ impl HslSender {
     }
 
     /// Puts the first `length` bytes of slot `slot` where the other side expects them.
-    fn put(&mut self, slot: u32, length: u32) -> Result<(), LaneError> {
-        let local = Address(self.loans.row().slot_at(slot) as u64);
-        let peer = self.peer;
+    fn put_slot(&mut self, slot: u32, length: u32) -> Result<(), LaneError> {
+        let mut descriptor = self.address(length)?;
+        descriptor.local = Address(self.loans.row().slot_at(slot) as u64);
+        let put = self.put.add_entry(&descriptor);
+        self.check_put(put)
+    }
+
+    /// An entry for a message of `length` bytes, wherever they are.
+    fn address(&mut self, length: u32) -> Result<Descriptor, LaneError> {
+        let destination = self.peer;
         let target = self.target(length);
         let Some(place) = target.grants.take() else {
             return Err(LaneError::Misuse("committed what was not lent"));
         };
-        let descriptor = Descriptor {
-            destination: peer,
-            local,
+        Ok(Descriptor {
+            destination,
+            local: Address(0),
             remote: Address(target.row.slot_at(place) as u64),
             length,
             message: identifier(target.kind, place),
@@ -158,14 +165,25 @@ impl HslSender {
                 received: true,
             },
             words: [0; 2],
-        };
-        match self.put.add_entry(&descriptor) {
-            Ok(()) => Ok(()),
-            Err(PutError::Full) => {
-                Err(self.violated("it says that it has not read what it has answered".to_owned()))
+        })
+    }
+
+    fn check_put(&mut self, put: Result<(), PutError>) -> Result<(), LaneError> {
+        put.map_err(|error| match error {
+            PutError::Full => {
+                self.violated("it says that it has not read what it has answered".to_owned())
             }
-            Err(error) => Err(self.violated(error.to_string())),
+            error => self.violated(error.to_string()),
+        })
+    }
+
+    /// Nothing can be lent now: looks now and then whether the peer is there.
+    fn note_none_free(&mut self) -> Result<(), LaneError> {
+        self.looks += 1;
+        if self.looks >= LOOKS_BETWEEN_CHECKS {
+            self.check_peer()?;
         }
+        Ok(())
     }
 }
 
@@ -196,11 +214,7 @@ impl LaneSender for HslSender {
             self.disarm();
             return Ok(Some(slot));
         }
-        self.looks += 1;
-        if self.looks >= LOOKS_BETWEEN_CHECKS {
-            self.check_peer()?;
-        }
-        Ok(None)
+        self.note_none_free().map(|()| None)
     }
 
     fn commit(&mut self, slot: LentSlot, length: usize) -> Result<(), LaneError> {
@@ -215,10 +229,32 @@ impl LaneSender for HslSender {
             .loans
             .redeem(slot)
             .map_err(|_| LaneError::Misuse("committed a slot of another lane"))?;
-        let put = self.put(slot, length);
+        let put = self.put_slot(slot, length);
         // The card has sent it when the call returns.
         self.loans.take_back(slot);
         put
+    }
+
+    fn try_send_copy(&mut self, unit: &[u8]) -> Result<bool, LaneError> {
+        if self.closed {
+            return Err(LaneError::Closed);
+        }
+        let fits = u32::try_from(unit.len())
+            .ok()
+            .filter(|&length| length <= self.loans.row().slot_bytes);
+        let length = fits.ok_or(LaneError::Misuse("sent more than a slot holds"))?;
+        if !self.can_lend() {
+            self.take_in()?;
+        }
+        if !self.can_lend() {
+            return self.note_none_free().map(|()| false);
+        }
+        self.looks = 0;
+        self.disarm();
+        let descriptor = self.address(length)?;
+        // Straight from where it is: the card is done with it when the call returns.
+        let put = self.put.sending().try_add_from(unit, &descriptor);
+        self.check_put(put).map(|()| true)
     }
 
     fn arm(&mut self) -> Result<bool, LaneError> {
