@@ -155,7 +155,7 @@ impl MessageEnd for &mut MadgateEnd {
 pub struct BenchNetwork<'a> {
     /// Its name, which is its folder's too.
     pub name: &'a str,
-    /// `tcp` or `shm`.
+    /// `tcp`, `shm` or `hsl`.
     pub protocol: &'a str,
     /// The nodes on it.
     pub nodes: &'a [&'a str],
@@ -195,13 +195,16 @@ fn describe(
             text,
             "\n[[network]]\nname = \"{name}\"\nprotocol = \"{protocol}\"\n"
         );
-        if *protocol == "shm" {
+        if *protocol != "tcp" {
             let _ = writeln!(text, "directory = \"{}\"", folder.join(name).display());
+        }
+        if *protocol == "hsl" {
+            text.push_str("trust = \"memory\"\n");
         }
         for node in network.nodes {
             let address = match *protocol {
-                "shm" => (*node).to_owned(),
-                _ => free_address()?.to_string(),
+                "tcp" => free_address()?.to_string(),
+                _ => (*node).to_owned(),
             };
             let address = format!("{name} = \"{address}\"");
             match nodes.iter_mut().find(|(known, _)| known == node) {

@@ -4,6 +4,8 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use rustix::process::Uid;
+
 use super::greeting;
 use super::host::{Connection, HostCard, HostList};
 use super::layout::{Geometry, REGISTERED_AT};
@@ -39,13 +41,16 @@ pub(super) fn numbers(connects: bool) -> [NodeNumber; 2] {
 pub(super) fn admit(socket: BorrowedFd<'_>) -> Result<(), String> {
     let peer = rustix::net::sockopt::socket_peercred(socket)
         .map_err(|error| format!("the system does not say who it is: {error}"))?;
-    let (user, ours) = (peer.uid, rustix::process::geteuid());
+    check_user(peer.uid, rustix::process::geteuid())
+}
+
+fn check_user(user: Uid, ours: Uid) -> Result<(), String> {
     if user == ours {
         return Ok(());
     }
     Err(format!(
-        "it runs as user {}, and this node as user {}: who shares memory for writing must \
-         run as the same user",
+        "it runs as user {}, and this node as user {}: who shares memory for writing must run as \
+         the same user",
         user.as_raw(),
         ours.as_raw()
     ))
@@ -158,4 +163,17 @@ pub(super) fn receiver(
     // Answers have no data.
     let card = HostCard::new(Arc::clone(&own.memory), peer.geometry.mode, to);
     lane::HslReceiver::new(&own.memory, own.geometry, list, card, other, bell)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_user_is_refused_with_both_named() {
+        let [root, other] = [0, 1001].map(Uid::from_raw);
+        assert_eq!(check_user(other, other), Ok(()));
+        let refused = check_user(other, root).unwrap_err();
+        assert!(refused.contains("user 1001") && refused.contains("user 0"));
+    }
 }

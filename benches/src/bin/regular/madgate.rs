@@ -30,6 +30,14 @@ impl Regular {
             wait,
         }
     }
+
+    pub(crate) const fn hsl(wait: Wait) -> Self {
+        Self {
+            name: "madgate-hsl",
+            protocol: "hsl",
+            wait,
+        }
+    }
 }
 
 impl Contestant for Regular {

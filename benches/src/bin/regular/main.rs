@@ -36,10 +36,11 @@ const POINTS: [Point; 4] = [
 ];
 
 /// What is compared with what.
-const COMPARED: [(&str, &str); 3] = [
+const COMPARED: [(&str, &str); 4] = [
     ("madgate-tcp", "tcp"),
     ("madgate-shm", "unix"),
     ("madgate-shm", "unix-asleep"),
+    ("madgate-hsl", "madgate-shm"),
 ];
 
 /// Measures one hop without a relay, side by side.
@@ -52,7 +53,7 @@ struct Arguments {
     #[command(flatten)]
     rounds: RoundArguments,
     /// The paths to measure.
-    #[arg(long, value_enum, value_delimiter = ',', num_args = 1.., default_values = ["tcp", "madgate-tcp", "unix", "unix-asleep", "madgate-shm"])]
+    #[arg(long, value_enum, value_delimiter = ',', num_args = 1.., default_values = ["tcp", "madgate-tcp", "unix", "unix-asleep", "madgate-shm", "madgate-hsl"])]
     paths: Vec<Path>,
     /// How the ends wait.
     #[arg(long, value_enum, default_value = "adaptive")]
@@ -69,6 +70,7 @@ enum Path {
     UnixAsleep,
     MadgateTcp,
     MadgateShm,
+    MadgateHsl,
 }
 
 /// One measurement; what does not apply is null.
@@ -109,6 +111,7 @@ fn bench(arguments: &Arguments) -> io::Result<()> {
                 Path::UnixAsleep => Box::new(DirectUnix::asleep()),
                 Path::MadgateTcp => Box::new(Regular::tcp(arguments.wait)),
                 Path::MadgateShm => Box::new(Regular::shm(arguments.wait)),
+                Path::MadgateHsl => Box::new(Regular::hsl(arguments.wait)),
             }
         })
         .collect();

@@ -208,7 +208,10 @@ impl LaneReceiver for HslReceiver {
     }
 
     fn acknowledge_wake(&mut self) {
-        self.check_peer();
+        self.looks = 0;
+        if !self.list.acknowledge() && self.state == State::Open {
+            self.state = State::Ended;
+        }
         self.list.disarm();
     }
 }

@@ -275,9 +275,11 @@ impl LaneSender for HslSender {
     }
 
     fn acknowledge_wake(&mut self) {
-        // What it finds is told by the next call.
-        let _ = self.check_peer();
-        self.disarm();
+        if let Some(list) = self.put.receiving() {
+            // What it finds is told by the next call.
+            self.closed |= !list.acknowledge();
+            list.disarm();
+        }
     }
 }
 

@@ -19,6 +19,8 @@ const SENT_MOST: usize = 1024;
 #[derive(Debug)]
 pub(super) struct Outgoing {
     requests: [Option<Message>; REQUESTS_MAX as usize],
+    /// How many there are.
+    waiting: usize,
     sent: VecDeque<(u64, Vec<Block>)>,
     next: u64,
 }
@@ -66,6 +68,7 @@ impl Outgoing {
     pub(super) fn new() -> Self {
         Self {
             requests: [const { None }; REQUESTS_MAX as usize],
+            waiting: 0,
             sent: VecDeque::with_capacity(SENT_MOST),
             next: 0,
         }
@@ -73,8 +76,7 @@ impl Outgoing {
 
     /// Whether one more message can be taken.
     pub(super) fn has_room(&self) -> bool {
-        let waiting = self.requests.iter().flatten().count();
-        self.sent.len() + waiting < SENT_MOST
+        self.sent.len() + self.waiting < SENT_MOST
     }
 
     fn number(&mut self) -> u64 {
@@ -94,6 +96,7 @@ impl Outgoing {
             return Err(blocks);
         }
         let message = self.number();
+        self.waiting += 1;
         self.requests[place] = Some(Message {
             number: message,
             blocks,
@@ -155,6 +158,7 @@ impl Outgoing {
         if message.done == message.length
             && let Some(Message { number, blocks, .. }) = place.take()
         {
+            self.waiting -= 1;
             self.sent.push_back((number, blocks));
         }
         Ok(())

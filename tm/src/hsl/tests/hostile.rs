@@ -137,7 +137,10 @@ fn a_peer_that_reads_no_answers_does_not_keep_anybody() {
             Ok(slot) => drop(slot.unwrap()),
             Err(error) => break error,
         }
-        attack.receiver.acknowledge_wake();
+        // Looks whether all is well, as who is about to sleep does.
+        if let Err(error) = attack.receiver.arm() {
+            break error;
+        }
     };
     assert!(matches!(refused, LaneError::Closed), "{refused}");
 }
