@@ -10,8 +10,8 @@ use crate::wire::{
 };
 
 /// With less credit than this, a fragment is only cut when nothing else is under way: more
-/// credit will come, and larger fragments cost less. While as much as the fragment is under way,
-/// it is not cut at all: what is cut off would leave in a frame of its own, and credit comes
+/// credit will come, and larger fragments cost less. While twice as much as the fragment is under
+/// way, it is not cut at all: what is cut off would leave in a frame of its own, and credit comes
 /// before the way runs dry.
 const LEAST_FRAGMENT_BYTES: u64 = 16 << 10;
 
@@ -189,7 +189,7 @@ impl<D: Clone> Outgoing<D> {
         let credit = self.granted.saturating_sub(self.position);
         let length = if whole + fixed <= credit {
             whole
-        } else if self.position - self.delivered >= whole {
+        } else if self.position - self.delivered >= 2 * whole {
             return None;
         } else {
             let fits = credit.saturating_sub(fixed);
