@@ -7,7 +7,7 @@
 //! thread may sleep until the kernel tells.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::{self, Thread};
 
 use super::{Look, Receiver};
@@ -133,7 +133,14 @@ impl Crew {
             if !post.is_left.load(Ordering::Relaxed) {
                 continue;
             }
-            let mut receiver = post.lock();
+            // Its thread may be about to let go of it, or have changed its mind: then it sleeps
+            // with it, and must not be waited for.
+            let Some(mut receiver) = post.try_lock() else {
+                continue;
+            };
+            if !post.is_left.load(Ordering::Relaxed) {
+                continue;
+            }
             let goes_back = match receiver.look() {
                 Look::Progress => {
                     progress = true;
@@ -169,6 +176,14 @@ impl Crew {
 impl Post {
     fn lock(&self) -> MutexGuard<'_, Receiver> {
         self.receiver.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn try_lock(&self) -> Option<MutexGuard<'_, Receiver>> {
+        match self.receiver.try_lock() {
+            Ok(receiver) => Some(receiver),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// Its own thread sleeps until it is given back.

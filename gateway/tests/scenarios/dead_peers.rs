@@ -11,7 +11,7 @@ const SESSION: &str = "link_timeout = \"2s\"";
 
 /// Bytes of small messages, and of messages that are always in the middle.
 const SMALL: u64 = 100;
-const LARGE: u64 = 64 << 20;
+const LARGE: u64 = 2 << 30;
 const MIDDLING: u64 = 3_000_000;
 
 /// What is on its way before somebody dies, in bytes.

@@ -229,7 +229,12 @@ impl Inner {
         driver.end_gathering();
         let timeout = match patience {
             Patience::None => Some(Duration::ZERO),
-            Patience::Sleep(_) if busy || !Self::arm_slots(driver) => Some(Duration::ZERO),
+            Patience::Sleep(_) if busy => Some(Duration::ZERO),
+            Patience::Sleep(_) if !Self::arm_slots(driver) => {
+                // Some lanes never tell: they are looked at for ever.
+                driver.crowd.yield_now();
+                Some(Duration::ZERO)
+            }
             Patience::Sleep(most) => {
                 let most = driver.gathering_time().into_iter().chain(most).min();
                 self.sleep_time(most, driver.is_caller)

@@ -281,7 +281,14 @@ impl Input {
         let mut ends = [0; FRAMES_PER_TURN];
         let mut count = 0;
         scratch.clear();
-        while count < FRAMES_PER_TURN && self.receiver.try_receive_copy(scratch)?.is_some() {
+        while count < FRAMES_PER_TURN {
+            match self.receiver.try_receive_copy(scratch) {
+                Ok(Some(_)) => {}
+                Ok(None) => break,
+                // A lane that has ended says so again; what came before is taken in first.
+                Err(_) if count > 0 => break,
+                Err(error) => return Err(error.into()),
+            }
             ends[count] = scratch.len();
             count += 1;
         }

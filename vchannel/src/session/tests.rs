@@ -2,15 +2,23 @@
 
 use std::fs;
 use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::thread;
 
-use bytes::Bytes;
-use madgate_gtm::wire::ReceiveMode;
+use bytes::{Bytes, BytesMut};
+use madgate_gtm::wire::{HEADER_BYTES, Kind, ReceiveMode};
+use madgate_gtm::{Header, Time};
+use madgate_tm::{Interest, LaneClass, LaneError, LaneReceiver, ReceivedSlot, Shape};
 use tempfile::TempDir;
 
 use super::Session;
+use super::core::Core;
+use super::input::{Input, InputError};
+use super::links::Link;
+use super::wait::Goal;
 use crate::cluster::Cluster;
+use crate::conductor::{LinkKind, LinkRequest};
 use crate::handshake::SessionKey;
 
 fn pair(protocol: &str, addresses: [&str; 2]) -> (TempDir, Session, Session) {
@@ -161,4 +169,82 @@ fn two_that_talk_both_ways_share_a_link() {
             });
         }
     }
+}
+
+/// A lane whose peer has sent some slots and gone.
+#[derive(Debug)]
+struct Ending {
+    slots: std::vec::IntoIter<[u8; HEADER_BYTES]>,
+    /// To have a descriptor.
+    file: fs::File,
+}
+
+impl LaneReceiver for Ending {
+    fn shape(&self) -> Shape {
+        Shape::Static {
+            slot_bytes: HEADER_BYTES,
+            slots: 4,
+        }
+    }
+
+    fn try_receive(&mut self, _: &mut [u8], _: &mut BytesMut) -> Result<usize, LaneError> {
+        Err(LaneError::WrongShape("a stream"))
+    }
+
+    fn try_receive_slot(&mut self) -> Result<Option<ReceivedSlot>, LaneError> {
+        Err(LaneError::Closed)
+    }
+
+    fn try_receive_copy(&mut self, into: &mut BytesMut) -> Result<Option<usize>, LaneError> {
+        let slot = self.slots.next().ok_or(LaneError::Closed)?;
+        into.extend_from_slice(&slot);
+        Ok(Some(slot.len()))
+    }
+
+    fn arm(&mut self) -> Result<bool, LaneError> {
+        Err(LaneError::Closed)
+    }
+
+    fn descriptor(&self) -> (BorrowedFd<'_>, Interest) {
+        (self.file.as_fd(), Interest::Readable)
+    }
+
+    fn acknowledge_wake(&mut self) {}
+}
+
+#[test]
+fn what_a_peer_sent_before_it_went_is_taken_in() {
+    let (_files, a, b) = pair("shm", ["a", "b"]);
+    let inner = a.inner();
+    let request = LinkRequest {
+        kind: LinkKind::Regular,
+        network: a.cluster().networks_of(a.node()).next().unwrap(),
+        peer: b.node(),
+    };
+    let link = {
+        let mut core = inner.lock();
+        core.add_link(Link::new(request, false, Time(0)))
+    };
+    let ping = |number| Header::echo(Kind::Ping, number).to_control_frame();
+    let lane = Ending {
+        slots: vec![ping(1), ping(2)].into_iter(),
+        file: fs::File::open("/dev/null").unwrap(),
+    };
+    let mut input = Input::new(link, LaneClass::Urgent, Box::new(lane));
+    let mut receive = || {
+        let mut look = |_: &mut Core| false;
+        let mut goal = Goal::new(None, &mut look);
+        input.receive(inner, &mut goal, &mut BytesMut::new(), Time(0))
+    };
+    assert_eq!(receive().unwrap(), 2 * HEADER_BYTES);
+    // Both are answered.
+    let answers = {
+        let core = inner.lock();
+        core.links[link as usize].as_ref().unwrap().control.len()
+    };
+    assert_eq!(answers, 2 * HEADER_BYTES);
+    assert!(matches!(
+        receive(),
+        Err(InputError::Lane(LaneError::Closed))
+    ));
 }

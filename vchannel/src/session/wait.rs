@@ -144,9 +144,9 @@ impl Inner {
     fn drive_until(&self, driver: &mut Driver, deadline: Option<Instant>, goal: &mut Goal<'_, '_>) {
         let mut quiet = Quiet::new(self.wait_policy);
         driver.begin_drive(true, self.now());
-        if self.has_changed.load(Ordering::Relaxed) {
-            self.look_again(driver, goal);
-        }
+        // Since the look before this, another driver may have taken in what is waited for. It
+        // looked for its own goal only.
+        self.look_again(driver, goal);
         while !goal.is_reached {
             let patience = quiet.patience(deadline, driver);
             let busy = self.drive(driver, patience, goal);

@@ -25,9 +25,20 @@ pub(crate) struct ForeignProcess {
 }
 
 impl ForeignProcess {
-    /// Who is at the other end of `socket`.
+    /// Who is at the other end of `socket`, which listened or connected there.
+    ///
+    /// This process is refused, but for tests that have both ends in one: the kernel calls the
+    /// creator of a pair of sockets the peer of both, and what was meant for a child's memory
+    /// would be written here.
     pub(crate) fn of(socket: BorrowedFd<'_>) -> io::Result<Self> {
         let process = rustix::net::sockopt::socket_peercred(socket)?.pid;
+        let may_be_own = cfg!(any(test, feature = "conformance"));
+        if process == rustix::process::getpid() && !may_be_own {
+            return Err(io::Error::other(
+                "the system does not say which process is at the other end of a pair of sockets; \
+                 listen and connect instead",
+            ));
+        }
         let descriptor = pidfd_open(process, PidfdFlags::empty())?;
         Ok(Self {
             process,

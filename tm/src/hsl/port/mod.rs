@@ -222,6 +222,9 @@ impl Port {
         if !blocks.iter().all(|block| block.is_of(&self.arena)) {
             return Err(LaneError::Misuse("a block of another port's arena"));
         }
+        if blocks.iter().any(is_too_long) {
+            return Err(TOO_LONG);
+        }
         let length = block::length(&blocks);
         if length > self.threshold_bytes() as u64 {
             let request = match self.outgoing.begin(blocks, length) {
@@ -265,6 +268,9 @@ impl Port {
             if !block.is_of(&self.arena) {
                 return Err(LaneError::Misuse("a block of another port's arena"));
             }
+            if is_too_long(block) {
+                return Err(TOO_LONG);
+            }
             if block.is_foreign() && !may_be_foreign {
                 return Err(LaneError::Misuse(
                     "posted memory that is not of the arena, where only that can be written",
@@ -294,7 +300,11 @@ impl Port {
                 self.check_peer()?;
             }
         }
-        // A buffer may have been given back.
+        self.settle()
+    }
+
+    /// Answers and tells what was given back since.
+    fn settle(&mut self) -> Result<(), LaneError> {
         self.answer()?;
         if self.incoming.owes_credit() {
             self.counters.credits += 1;
@@ -358,6 +368,8 @@ impl Port {
                 .incoming
                 .data(number, word)
                 .map(|arrived| self.arrived.extend(arrived)),
+            // A peer cannot go on without end that way.
+            Some((Kind::Credit, _)) if credit == 0 => Err("that frees nothing"),
             Some((Kind::Credit, _)) => Ok(()),
             None => Err("that is no message"),
         };
@@ -443,7 +455,9 @@ impl Port {
     // ---- sleep --------------------------------------------------------------------------
 
     /// Prepares to sleep until something comes; `false` when something is there, or this port is
-    /// one that only looks: [`progress`](Self::progress) then.
+    /// one that only looks: [`progress`](Self::progress) then. What was given back until now is
+    /// told first. A message that another thread drops later wakes nobody: that thread has the
+    /// port's owner go on.
     ///
     /// # Errors
     /// When the peer is gone and everything that it sent has been taken in.
@@ -452,6 +466,8 @@ impl Port {
         // Before arming: a ring that this takes in belongs to an earlier arming, or its cause
         // is found by the look below.
         self.check_peer()?;
+        // The other side may sleep until it is told.
+        self.settle()?;
         Ok(self.put.receiving().is_some_and(Receiving::arm))
     }
 
@@ -475,6 +491,13 @@ impl Drop for Port {
         self.bell.close();
         self.sending.close();
     }
+}
+
+/// One put, whose length has 32 bits, carries a block or less.
+const TOO_LONG: LaneError = LaneError::Misuse("a block of 4 GiB or more; pass it in parts");
+
+fn is_too_long(block: &Block) -> bool {
+    u32::try_from(block.len()).is_err()
 }
 
 /// What a card's error means to a port, whose entries are right unless the other side lies.

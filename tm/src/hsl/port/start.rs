@@ -103,6 +103,9 @@ impl Terms for PortTerms {
 fn port(own: Side, peer: Side, ends: Ends) -> Result<Port, LaneError> {
     let [node, other] = numbers(ends.connects);
     let (sending, bell) = (Arc::new(ends.sending), Arc::new(ends.receiving));
+    // The socket that was connected, of which the kernel says who is at the other end. The other
+    // one came from the peer, who could have taken it from anywhere.
+    let connected = if ends.connects { &sending } else { &bell };
     let to = Connection {
         node,
         peer: other,
@@ -113,7 +116,7 @@ fn port(own: Side, peer: Side, ends: Ends) -> Result<Port, LaneError> {
     };
     let mut card = HostCard::new(Arc::clone(&own.memory), peer.geometry.mode, to);
     if own.geometry.foreign && peer.geometry.foreign {
-        card.reach(ForeignProcess::of(sending.as_fd())?);
+        card.reach(ForeignProcess::of(connected.as_fd())?);
     }
     let mode = own.geometry.mode;
     let list = HostList::new(
