@@ -101,7 +101,12 @@ impl HslSender {
         let [control, offered] = received.words;
         // Each answer uses some of what can be freed, so a peer cannot answer without end.
         let granted = match kind_of(received.message) {
-            _ if control == 0 && offered == 0 => Err("that frees nothing"),
+            Some((Kind::Credit, _)) if control == 0 => Err("that frees nothing"),
+            Some((Kind::Response, _))
+                if control == 0 && (offered == 0 || self.buffers.is_none()) =>
+            {
+                Err("that frees nothing")
+            }
             Some((Kind::Response, group)) => {
                 let offer = |buffers: &mut Target| buffers.grants.grant(group, offered);
                 let offered = self.buffers.as_mut().map_or(Ok(()), offer);

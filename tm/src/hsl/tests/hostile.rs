@@ -78,6 +78,9 @@ fn impossible_answers_are_violations() {
         (Kind::Credit, u32::MAX >> 4, [1, 0], "no such group"),
         (Kind::Response, 0, [0, 1 << SLOTS], "no such slot"),
         (Kind::Response, 7, [0, 1], "no such group"),
+        (Kind::Credit, 0, [0, 0], "frees nothing"),
+        (Kind::Credit, 0, [0, 1], "frees nothing"),
+        (Kind::Response, 0, [0, 0], "frees nothing"),
         (Kind::Short, 0, [0, 0], "no answer"),
         (Kind::Data, 0, [0, 0], "no answer"),
     ] {
