@@ -79,6 +79,8 @@ pub struct NetworkCounters {
     pub blocked: u64,
     /// Times that the receiver slept.
     pub sleeps: u64,
+    /// Times that the receiver left the network to the lookout.
+    pub leaves: u64,
 }
 
 /// The counters that threads add to, batch by batch.
@@ -116,6 +118,7 @@ pub(crate) struct NetworkTally {
     pub(crate) sent_bytes: AtomicU64,
     pub(crate) blocked: AtomicU64,
     pub(crate) sleeps: AtomicU64,
+    pub(crate) leaves: AtomicU64,
 }
 
 impl NetworkTally {
@@ -128,6 +131,7 @@ impl NetworkTally {
             sent_bytes: read(&self.sent_bytes),
             blocked: read(&self.blocked),
             sleeps: read(&self.sleeps),
+            leaves: read(&self.leaves),
         }
     }
 }

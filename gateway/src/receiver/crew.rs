@@ -57,6 +57,7 @@ impl Crew {
         let post = &self.posts[index];
         // Each thread comes here once.
         let _ = post.thread.set(thread::current());
+        let _watch = Watch { crew: self, index };
         let mut receiver = post.lock();
         while !engine.is_stopping() {
             match receiver.look() {
@@ -73,6 +74,7 @@ impl Crew {
                     }
                     if receiver.is_at_ease() {
                         if self.leave(index) {
+                            receiver.note_leave();
                             drop(receiver);
                             post.wait();
                             receiver = post.lock();
@@ -88,7 +90,6 @@ impl Crew {
                 }
             }
         }
-        self.step_down(index);
     }
 
     // ---- what its own thread does ---------------------------------------------------------
@@ -170,6 +171,19 @@ impl Crew {
                 post.give_back();
             }
         }
+    }
+}
+
+/// A thread that receives. However it ends, nobody is left behind with a lookout that is gone.
+#[derive(Debug)]
+struct Watch<'a> {
+    crew: &'a Crew,
+    index: usize,
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        self.crew.step_down(self.index);
     }
 }
 

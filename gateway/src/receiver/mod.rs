@@ -251,6 +251,11 @@ impl Receiver {
         }
     }
 
+    /// Its thread leaves it to the lookout.
+    pub(crate) fn note_leave(&self) {
+        add(&self.hub().tally.leaves, 1);
+    }
+
     /// Looks which descriptors are ready, after `sleep` at most; receives from those.
     #[allow(
         clippy::option_option,

@@ -17,6 +17,7 @@ mod world;
 
 use std::thread;
 
+use madgate_gateway::Counters;
 use traffic::{receive_all, send_all};
 use world::World;
 
@@ -40,7 +41,7 @@ fn lengths() -> Vec<usize> {
     lengths
 }
 
-fn there_and_back(left: &str, right: &str, settings: &str) {
+fn there_and_back(left: &str, right: &str, settings: &str) -> Counters {
     let world = World::two(left, right, settings);
     let gateway = world.gateway("gw");
     let (a, b) = (world.node_of("a0"), world.node_of("b0"));
@@ -63,6 +64,12 @@ fn there_and_back(left: &str, right: &str, settings: &str) {
         "{left} to {right}: {counters:#?}, {:.3} copies per frame",
         counters.copies_per_frame()
     );
+    counters
+}
+
+/// How often a receiver left its network to another one.
+fn leaves(counters: &Counters) -> u64 {
+    counters.networks.iter().map(|network| network.leaves).sum()
 }
 
 #[test]
@@ -77,7 +84,8 @@ fn tcp_to_tcp_through_memory() {
 
 #[test]
 fn tcp_to_tcp_with_each_network_looked_after_by_its_own_thread() {
-    there_and_back("tcp", "tcp", "[gateway]\nlookout = false");
+    let counters = there_and_back("tcp", "tcp", "[gateway]\nlookout = false");
+    assert_eq!(leaves(&counters), 0);
 }
 
 #[test]
@@ -85,7 +93,7 @@ fn a_lookout_passes_questions_and_answers_on_and_what_much_there_is_too() {
     for (left, right) in [("tcp", "tcp"), ("tcp", "shm"), ("shm", "shm")] {
         for wait in ["adaptive", "spin", "sleep"] {
             let world = World::two(left, right, &format!("[gateway]\nwait = \"{wait}\""));
-            let _gateway = world.gateway("gw");
+            let gateway = world.gateway("gw");
             let (a, b) = (world.node_of("a0"), world.node_of("b0"));
             thread::scope(|scope| {
                 scope.spawn(|| {
@@ -112,6 +120,14 @@ fn a_lookout_passes_questions_and_answers_on_and_what_much_there_is_too() {
                     });
                 }
             });
+            match wait {
+                // Neither thread ever sleeps, so that one of them leaves its network soon.
+                "spin" => world.wait_until("a receiver is left to another", || {
+                    leaves(&gateway.counters()) > 0
+                }),
+                "sleep" => assert_eq!(leaves(&gateway.counters()), 0),
+                _ => {}
+            }
         }
     }
 }

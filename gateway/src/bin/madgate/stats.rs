@@ -24,6 +24,7 @@ pub(crate) fn object(counters: &Counters) -> Value {
                 "sent_bytes": network.sent_bytes,
                 "blocked": network.blocked,
                 "sleeps": network.sleeps,
+                "leaves": network.leaves,
             })
         })
         .collect();
