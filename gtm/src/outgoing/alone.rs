@@ -14,9 +14,11 @@ use crate::wire::{CHARGE_PER_FRAME, Flags, HEADER_BYTES, Header, Kind, encoded};
 /// Bytes of a frame that [`Outgoing::try_transmit_alone`] takes at most.
 pub const ALONE_BYTES: usize = 256;
 
-/// Frames that leave alone are kept one after the other in pieces of this size: the first of
-/// a flow, and those that follow while it is not delivered.
+/// Frames that leave alone are kept one after the other in *runs*. One that nothing undelivered
+/// is before has this size, and is used again when it is delivered: a flow that waits for an
+/// answer to each message needs no other.
 const FIRST_RUN_BYTES: usize = 1 << 10;
+/// The size of the runs that follow while the one before is not delivered.
 const RUN_BYTES: usize = 16 << 10;
 
 impl<D: Clone> Outgoing<D> {
@@ -89,12 +91,13 @@ impl<D: Clone> Outgoing<D> {
             *ends_message = true;
             return;
         }
-        let bytes = if self.sent.is_empty() {
-            FIRST_RUN_BYTES
+        let mut run = if self.sent.is_empty() {
+            let mut run = self.spare_run.take().unwrap_or_default();
+            run.reserve(FIRST_RUN_BYTES);
+            run
         } else {
-            RUN_BYTES
+            BytesMut::with_capacity(RUN_BYTES)
         };
-        let mut run = BytesMut::with_capacity(bytes);
         run.extend_from_slice(frame);
         self.sent.push_back(Sent {
             positions: start..end,
@@ -102,5 +105,15 @@ impl<D: Clone> Outgoing<D> {
             ends_message: true,
             what: SentFrames::Run(run),
         });
+    }
+
+    /// A run has been delivered: a small one is used again.
+    pub(super) fn keep_run(&mut self, mut run: BytesMut) {
+        run.clear();
+        // What was cut off its front is its again.
+        run.reserve(FIRST_RUN_BYTES);
+        if run.capacity() == FIRST_RUN_BYTES {
+            self.spare_run = Some(run);
+        }
     }
 }

@@ -153,6 +153,8 @@ pub struct Outgoing<D> {
     tail: BytesMut,
     /// What has been sent and is not delivered, in order.
     sent: VecDeque<Sent<D>>,
+    /// Memory for the next small frames that leave alone.
+    spare_run: Option<BytesMut>,
     /// The opening frame while it may have to be repeated.
     opening: Option<Bytes>,
     /// Whether nobody can have seen any part of what is not delivered, so that a destination
@@ -207,6 +209,7 @@ impl<D: Clone> Outgoing<D> {
             pending: VecDeque::new(),
             tail: BytesMut::new(),
             sent: VecDeque::new(),
+            spare_run: None,
             opening: None,
             is_retargetable: false,
             retained_bytes: 0,

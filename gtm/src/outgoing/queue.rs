@@ -159,7 +159,13 @@ impl<D: Clone> Outgoing<D> {
                     first.messages_ended,
                     first.ends_message,
                 );
-                self.sent.pop_front();
+                if let Some(Sent {
+                    what: SentFrames::Run(run),
+                    ..
+                }) = self.sent.pop_front()
+                {
+                    self.keep_run(run);
+                }
                 whole
             } else {
                 let Some((bytes, ended)) = first.split_delivered(delivered) else {

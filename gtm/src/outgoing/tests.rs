@@ -668,6 +668,22 @@ fn a_message_alone_is_the_frame_that_it_would_be_in_its_turn() {
 }
 
 #[test]
+fn messages_that_wait_for_each_other_are_kept_in_the_same_memory() {
+    let mut source = Source::opened(10_000);
+    let mut memory = Vec::new();
+    for _ in 0..3 {
+        // Delivered in two parts, so that something is cut off the front.
+        source.send_alone().expect("nothing waits");
+        source.send_alone().expect("nothing waits");
+        let (delivered, sent, _) = source.outgoing.positions();
+        source.credit(delivered + SMALL, 10_000);
+        source.credit(sent, 10_000);
+        memory.extend(source.outgoing.spare_run.as_ref().map(|run| run.as_ptr()));
+    }
+    assert_eq!(memory, [memory[0]; 3]);
+}
+
+#[test]
 fn what_cannot_leave_at_once_takes_its_turn() {
     // Not open yet.
     let mut source = Source::new();
