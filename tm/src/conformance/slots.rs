@@ -199,27 +199,38 @@ pub fn copied_slots(rig: &Rig) {
         Err(LaneError::Misuse(_))
     ));
     for round in 0..3_u8 {
-        // Two of each kind of sending, each received in both ways.
-        for (index, length) in [0, 1, 100, slot_bytes].into_iter().enumerate() {
-            let unit = vec![round; length];
-            if index % 2 == 0 {
-                assert!(sender.try_send_copy(&unit).expect("sending"));
-            } else {
-                let mut slot = sender.try_lend().expect("lending").expect("a slot");
-                slot.bytes_mut()[..length].copy_from_slice(&unit);
-                sender.commit(slot, length).expect("committing");
+        for length in [0, 1, 8, 120, 121, 200, slot_bytes] {
+            let unit: Vec<u8> = (0..=u8::MAX)
+                .cycle()
+                .skip(round.into())
+                .take(length)
+                .collect();
+            // In each of two ways, and out in each of two.
+            for sends_copy in [true, false, true, false] {
+                if sends_copy {
+                    assert!(sender.try_send_copy(&unit).expect("sending"));
+                } else {
+                    let mut slot = sender.try_lend().expect("lending").expect("a slot");
+                    slot.bytes_mut()[..length].copy_from_slice(&unit);
+                    sender.commit(slot, length).expect("committing");
+                }
+            }
+            into.clear();
+            into.extend_from_slice(b"before");
+            for _ in 0..2 {
+                assert_eq!(receive_copy(receiver, &mut into), length);
+            }
+            assert_eq!(&into[..6], b"before");
+            assert!(into[6..6 + length] == unit[..] && into[6 + length..] == unit[..]);
+            for slot in receive_slots(receiver, 2) {
+                assert_eq!(slot.len(), length);
+                slot.copy_out(0, &mut into[..length]);
+                assert!(into[..length] == unit[..]);
             }
         }
-        into.clear();
-        into.extend_from_slice(b"before");
-        assert_eq!(receive_copy(receiver, &mut into), 0);
-        assert_eq!(receive_copy(receiver, &mut into), 1);
+        assert!(sender.try_send_copy(&[round; 100]).expect("sending"));
         let held = receive_slots(receiver, 1);
         assert_eq!((held[0].len(), first_byte(&held[0])), (100, round));
-        assert_eq!(receive_copy(receiver, &mut into), slot_bytes);
-        assert_eq!(&into[..6], b"before");
-        assert!(into[6..].iter().all(|&byte| byte == round));
-        assert_eq!(into.len(), 6 + 1 + slot_bytes);
 
         // All but the one that is held; one that finds none free sends nothing.
         for number in 0..slots - 1 {
@@ -229,6 +240,7 @@ pub fn copied_slots(rig: &Rig) {
             }
         }
         assert!(!sender.try_send_copy(b"one more").expect("sending"));
+        assert_eq!(first_byte(&held[0]), round, "it is held");
         drop(held);
         into.clear();
         for _ in 0..slots - 1 {
