@@ -190,6 +190,13 @@ pub trait LaneReceiver: Send + fmt::Debug {
         Ok(Some(slot.len()))
     }
 
+    /// Whether it is worth receiving: `false` says that nothing is there now, at next to no cost
+    /// where the lane has such a way to look. It does not tell of a peer that is gone: receive
+    /// now and then, whatever it says.
+    fn may_have_arrived(&self) -> bool {
+        true
+    }
+
     /// Prepares to sleep until something arrives. Returns `false` when something is there
     /// already (receive instead of sleeping).
     ///

@@ -140,6 +140,10 @@ impl LaneReceiver for ShmReceiver {
         last.map(Some).ok_or(LaneError::Closed)
     }
 
+    fn may_have_arrived(&self) -> bool {
+        self.published.has_next()
+    }
+
     fn arm(&mut self) -> Result<bool, LaneError> {
         // Before arming: a ring that this takes in belongs to an earlier arming, or its
         // cause is found by the look below.

@@ -20,8 +20,12 @@ use super::links::{Link, LinkOutput};
 use super::wait::Goal;
 use crate::conductor::{EstablishedLink, LinkEvent, Party};
 
+/// Looks at lanes of shared memory in one pass, while spinning: what else there is to do in a
+/// pass takes as long as a dozen of them, in which nothing that arrives would be seen.
+const SLOT_LOOKS: u32 = 64;
+
 /// Passes over slots in shared memory between two looks at descriptors, while spinning.
-const SLOT_PASSES: u32 = 32;
+const SLOT_PASSES: u32 = 8;
 
 /// Passes over the lane that brought something last between two looks at all descriptors,
 /// while spinning: one system call instead of two.
@@ -185,6 +189,12 @@ impl Driver {
         }
     }
 
+    /// Whether something may have arrived on a lane.
+    fn may_have_arrived(&self, index: usize) -> bool {
+        let input = self.inputs[index].as_ref();
+        input.is_some_and(|input| input.receiver.may_have_arrived())
+    }
+
     /// Whether some links are of shared memory, so that looking again is cheap.
     pub(crate) const fn has_static_inputs(&self) -> bool {
         !self.static_inputs.is_empty()
@@ -212,7 +222,7 @@ impl Inner {
         }
         if driver.has_static_inputs() {
             driver.watch_hot();
-            busy |= self.poll_slots(driver, goal);
+            busy |= self.poll_slots(driver, patience, goal);
         } else if goal.straight.is_some() {
             driver.watch_hot();
         } else if let Some(hot) = driver.hot
@@ -275,15 +285,30 @@ impl Inner {
 
     // ---- receiving ------------------------------------------------------------------------
 
-    /// Looks at every lane of shared memory.
-    fn poll_slots(&self, driver: &mut Driver, goal: &mut Goal<'_, '_>) -> bool {
-        let mut busy = false;
-        let mut at = 0;
-        while let Some(&index) = driver.static_inputs.get(at) {
-            busy |= self.receive(driver, index, goal);
-            at += 1;
+    /// Looks at every lane of shared memory, again and again while the thread spins.
+    fn poll_slots(&self, driver: &mut Driver, patience: Patience, goal: &mut Goal<'_, '_>) -> bool {
+        // Only who receives learns of a peer that is gone.
+        let mut receives = driver.has_looked;
+        let looks = if patience == Patience::None {
+            SLOT_LOOKS
+        } else {
+            1
+        };
+        for _ in 0..looks {
+            let mut busy = false;
+            let mut at = 0;
+            while let Some(&index) = driver.static_inputs.get(at) {
+                if receives || driver.may_have_arrived(index) {
+                    busy |= self.receive(driver, index, goal);
+                }
+                at += 1;
+            }
+            if busy || self.has_changed.load(Ordering::Relaxed) {
+                return busy;
+            }
+            receives = false;
         }
-        busy
+        false
     }
 
     /// Prepares to sleep on lanes of shared memory; `false` when something is there.

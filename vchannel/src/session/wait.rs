@@ -40,7 +40,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 const PASSES_PER_YIELD: u32 = 1;
 
 /// The same while shared memory is polled, where a pass costs next to nothing.
-const SLOT_PASSES_PER_YIELD: u32 = 64;
+const SLOT_PASSES_PER_YIELD: u32 = 16;
 
 /// What a driving thread waits for. Whoever changes something while driving looks for it in the
 /// same lock.

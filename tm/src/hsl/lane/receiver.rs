@@ -188,6 +188,10 @@ impl LaneReceiver for HslReceiver {
         last.map(Some).ok_or(LaneError::Closed)
     }
 
+    fn may_have_arrived(&self) -> bool {
+        self.list.has_next()
+    }
+
     fn arm(&mut self) -> Result<bool, LaneError> {
         // Before arming: a ring that this takes in belongs to an earlier arming, or its
         // cause is found by the look below.
