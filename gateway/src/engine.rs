@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
-use madgate_gtm::transit::{Lane, LinkId};
+use madgate_gtm::transit::{Lane, LinkId, LinkLimits};
 use madgate_gtm::{Budget, Time, Transit};
 use madgate_tm::{LaneClass, Waker};
 use madgate_vchannel::cluster::{GatewaySettings, Handover};
@@ -48,6 +48,8 @@ pub(crate) struct Engine {
     draining: AtomicBool,
     /// Receivers that wait for memory.
     starving: AtomicUsize,
+    /// Whether anything is limited to a rate.
+    keeps_rates: bool,
 }
 
 /// The flow table, and the links.
@@ -199,8 +201,26 @@ impl Engine {
         router: Router,
         promised_bytes: u64,
     ) -> Self {
+        let shares: Vec<_> = cluster
+            .channels()
+            .iter()
+            .map(|channel| channel.share)
+            .collect();
+        let rates: Vec<_> = networks
+            .iter()
+            .map(|hub| cluster.network(hub.network).rate)
+            .collect();
+        let is_limited = |node| cluster.node_rate(node).is_some();
+        let keeps_rates = rates.iter().any(Option::is_some)
+            || shares.iter().any(|share| share.rate.is_some())
+            || networks
+                .iter()
+                .any(|hub| cluster.nodes_on(hub.network).any(is_limited));
+        let transit = Transit::new(Budget::new(promised_bytes))
+            .with_shares(shares)
+            .with_groups(&rates);
         let shared = Shared {
-            transit: Transit::new(Budget::new(promised_bytes)),
+            transit,
             links: HashMap::new(),
             dialed: HashMap::new(),
             asked: HashMap::new(),
@@ -219,6 +239,7 @@ impl Engine {
             stopping: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             starving: AtomicUsize::new(0),
+            keeps_rates,
         }
     }
 
@@ -228,6 +249,26 @@ impl Engine {
 
     pub(crate) fn now(&self) -> Time {
         Time(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// The time, where rates are kept: what leaves does not need it otherwise.
+    pub(crate) fn rate_time(&self) -> Time {
+        if self.keeps_rates {
+            self.now()
+        } else {
+            Time(0)
+        }
+    }
+
+    /// How fast a link may be, together with the others of its network.
+    pub(crate) fn limits_of(&self, request: LinkRequest) -> LinkLimits {
+        LinkLimits {
+            rate: self.cluster.node_rate(request.peer),
+            group: self
+                .networks
+                .iter()
+                .position(|hub| hub.network == request.network),
+        }
     }
 
     /// The threads of a network.

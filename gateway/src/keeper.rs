@@ -170,7 +170,8 @@ impl Keeper {
         }
         let link = {
             let mut shared = engine.lock();
-            let transit = shared.transit.add_link();
+            let limits = engine.limits_of(request);
+            let transit = shared.transit.add_limited_link(limits);
             let link = Arc::new(Link::new(
                 transit,
                 id,

@@ -74,6 +74,8 @@ impl Link {
             output: Mutex::new(Output {
                 urgent: LaneOutput::new(urgent, LaneClass::Urgent),
                 bulk: LaneOutput::new(bulk, LaneClass::Bulk),
+                held_until: None,
+                is_timed: false,
                 departed: Vec::new(),
                 control: Vec::new(),
             }),
@@ -214,6 +216,10 @@ impl Link {
 pub(crate) struct Output {
     pub(crate) urgent: LaneOutput,
     pub(crate) bulk: LaneOutput,
+    /// When more may leave, if something waits for a rate.
+    pub(crate) held_until: Option<Time>,
+    /// Whether the sender's thread looks again then.
+    pub(crate) is_timed: bool,
     /// What has left and the flow table does not know of yet.
     pub(crate) departed: Vec<Departure>,
     control: Vec<u8>,

@@ -1,8 +1,10 @@
 //! The sender of one network: `madgate-tx-<network>`.
 //!
 //! It serves links that are handed to it: because a lane took less than there was (it waits
-//! until the lane takes more), or always, where the configuration says so.
+//! until the lane takes more), because something must not leave yet for a rate (it waits until
+//! then), or always, where the configuration says so.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +12,7 @@ use crossbeam_channel::Receiver as Mailbox;
 use madgate_gtm::Time;
 use madgate_tm::{LaneClass, Poller, Ready};
 
+use crate::counters::read;
 use crate::engine::{Engine, Hub, Touched};
 use crate::link::{LaneOutput, Link};
 use crate::waiting::Waiting;
@@ -38,6 +41,10 @@ pub(crate) struct Sender {
     vacant: Vec<usize>,
     /// Static lanes that are tried again and again: it costs no system call.
     trying: Vec<usize>,
+    /// Links with something that must not leave yet, in the order in which they were told so.
+    timed: VecDeque<Arc<Link>>,
+    /// When the first of them may go on.
+    timed_until: Option<Time>,
     waiting: Waiting,
     /// When the last link was handed over.
     active_at: Time,
@@ -62,6 +69,8 @@ impl Sender {
             blocked: Vec::new(),
             vacant: Vec::new(),
             trying: Vec::new(),
+            timed: VecDeque::new(),
+            timed_until: None,
             waiting,
             active_at: Time(0),
             passes: 0,
@@ -82,6 +91,7 @@ impl Sender {
     pub(crate) fn do_work(&mut self) -> bool {
         let mut progress = self.take_handovers();
         progress |= self.try_again();
+        progress |= self.serve_timed();
         self.engine.serve_all(&mut self.touched);
         self.passes = self.passes.wrapping_add(1);
         let now = self.engine.now();
@@ -91,7 +101,12 @@ impl Sender {
             return true;
         }
         let sleeps = !expects && self.trying.is_empty();
-        progress = self.look_at_descriptors(if sleeps { None } else { Some(Duration::ZERO) });
+        let timeout = if sleeps {
+            self.timed_until.map(|at| at.since(now))
+        } else {
+            Some(Duration::ZERO)
+        };
+        progress = self.look_at_descriptors(timeout);
         if !progress && !sleeps {
             self.waiting.pause(self.passes, expects);
         }
@@ -139,6 +154,12 @@ impl Sender {
         }
         self.engine.serve(link, &mut self.touched);
         let mut output = link.output();
+        if let Some(at) = output.held_until {
+            if !std::mem::replace(&mut output.is_timed, true) {
+                self.timed.push_back(Arc::clone(link));
+            }
+            self.timed_until = self.timed_until.into_iter().chain([at]).min();
+        }
         for class in [LaneClass::Urgent, LaneClass::Bulk] {
             let lane = output.lane(class);
             if lane.sender.is_none() || !lane.is_blocked || lane.is_watched {
@@ -161,6 +182,31 @@ impl Sender {
                 self.trying.push(index);
             }
         }
+    }
+
+    // ---- links that wait for a rate -------------------------------------------------------
+
+    /// Serves those that may go on; where one has sent, the next of its network may have its
+    /// turn. Returns whether it was time.
+    fn serve_timed(&mut self) -> bool {
+        if self.timed_until.is_none_or(|at| at > self.engine.now()) {
+            return false;
+        }
+        for _ in 0..self.timed.len() {
+            self.timed_until = None;
+            let sends = read(&self.hub().tally.sends);
+            for _ in 0..self.timed.len() {
+                let Some(link) = self.timed.pop_front() else {
+                    break;
+                };
+                link.output().is_timed = false;
+                self.attend(&link);
+            }
+            if read(&self.hub().tally.sends) == sends {
+                break;
+            }
+        }
+        true
     }
 
     // ---- lanes that are blocked ---------------------------------------------------------
@@ -291,6 +337,7 @@ impl Sender {
 
     /// Lets go of a link that is closed: its lanes end here.
     fn let_go(&mut self, link: &Arc<Link>) {
+        self.timed.retain(|timed| !Arc::ptr_eq(timed, link));
         let mut output = link.output();
         for index in 0..self.blocked.len() {
             let is_its = |blocked: &Blocked| Arc::ptr_eq(&blocked.link, link);

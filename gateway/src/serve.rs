@@ -44,10 +44,11 @@ impl Engine {
             };
             link.will_look();
             let pumped = self.pump(hub, link, &mut output, touched);
-            let needs_thread = output
+            let waits_for_room = output
                 .lanes()
                 .iter()
                 .any(|lane| lane.is_blocked && !lane.is_watched);
+            let needs_thread = waits_for_room || (output.held_until.is_some() && !output.is_timed);
             drop(output);
             match pumped {
                 Ok(()) if needs_thread => hub.hand_over(link),
@@ -82,7 +83,9 @@ impl Engine {
 
     /// Tells the flow table what has left, and takes what is next.
     fn fill(&self, link: &Link, output: &mut Output, touched: &mut Touched) {
+        let now = self.rate_time();
         let mut shared = self.lock();
+        output.held_until = None;
         for departure in output.departed.drain(..) {
             if let Some(back) = shared.transit.handle_departure(&departure) {
                 shared.touch_link(back, touched);
@@ -101,21 +104,26 @@ impl Engine {
             (LaneClass::Urgent, Lane::Urgent),
             (LaneClass::Bulk, Lane::Bulk),
         ] {
-            let output = output.lane(class);
-            let queued = output.outbox.queued_bytes();
-            if output.is_blocked || queued >= OUTBOX_BYTES {
+            let to = output.lane(class);
+            let queued = to.outbox.queued_bytes();
+            if to.is_blocked || queued >= OUTBOX_BYTES {
                 continue;
             }
-            transit.poll_transmit(
+            let again = transit.poll_transmit(
                 link.transit,
                 lane,
                 OUTBOX_BYTES - queued,
+                now,
                 |frame, departure| {
-                    output
-                        .outbox
+                    to.outbox
                         .push(frame.into_buffer(link.transit), Some(departure));
                 },
             );
+            output.held_until = again.into_iter().chain(output.held_until).min();
+        }
+        if output.held_until.is_some() {
+            // What comes for it will wait, and shall not keep the receivers' memory.
+            link.slow_down(now);
         }
     }
 

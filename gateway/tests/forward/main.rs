@@ -12,6 +12,7 @@ mod hostile;
 mod idle;
 mod member;
 mod piped;
+mod rates;
 mod traffic;
 mod world;
 

@@ -41,7 +41,7 @@ pub fn transit(bytes: &[u8]) {
                     Lane::Bulk
                 };
                 let limit = 64 * usize::from(command);
-                transit.poll_transmit(links[side], lane, limit, |(), departure| {
+                transit.poll_transmit(links[side], lane, limit, now, |(), departure| {
                     departures.push(departure);
                 });
             }

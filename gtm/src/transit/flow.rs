@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::pace::{Meter, Share};
 use super::{Lane, LinkId};
 use crate::time::Time;
 use crate::wire::{FlowKey, Header, Opening};
@@ -63,6 +64,9 @@ pub(super) struct Flow<B> {
     /// Whether the link to the source has this flow in its list of credits to send.
     pub(super) credit_pending: bool,
     pub(super) last_heard: Time,
+    /// How many turns' worth it sends in one.
+    pub(super) weight: u32,
+    pub(super) meter: Meter,
     urgent: Queue<B>,
     bulk: Queue<B>,
 }
@@ -74,6 +78,7 @@ impl<B> Flow<B> {
         opening: &Opening,
         from: LinkId,
         to: LinkId,
+        share: Share,
         now: Time,
     ) -> Self {
         Self {
@@ -91,6 +96,8 @@ impl<B> Flow<B> {
             destination_incarnation: 0,
             credit_pending: false,
             last_heard: now,
+            weight: share.weight,
+            meter: Meter::new(share.rate),
             urgent: Queue::default(),
             bulk: Queue::default(),
         }
@@ -139,10 +146,15 @@ impl<B> Flow<B> {
     }
 
     pub(super) fn queue(&mut self, lane: Lane) -> &mut Queue<B> {
-        match lane {
+        self.queue_and_meter(lane).0
+    }
+
+    pub(super) fn queue_and_meter(&mut self, lane: Lane) -> (&mut Queue<B>, &mut Meter) {
+        let queue = match lane {
             Lane::Urgent => &mut self.urgent,
             Lane::Bulk => &mut self.bulk,
-        }
+        };
+        (queue, &mut self.meter)
     }
 
     pub(super) fn is_idle(&self) -> bool {

@@ -182,7 +182,9 @@ impl<B> Transit<B> {
         now: Time,
     ) -> u32 {
         let serial = self.counters.opened;
-        let flow = Flow::new(serial, header, opening, from, to, now);
+        let share = self.shares.get(usize::from(header.flow.channel));
+        let share = share.copied().unwrap_or_default();
+        let flow = Flow::new(serial, header, opening, from, to, share, now);
         self.budget.change(0, flow.outstanding());
         let index = if let Some(index) = self.vacant.pop() {
             self.flows[index as usize] = Some(flow);

@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 
 use super::Lane;
+use super::pace::{HeldBack, LinkLimits, Meter};
+use crate::time::Time;
 use crate::wire::{FlowKey, HEADER_BYTES};
 
 /// Bytes that a flow may send in one turn: a default fragment with its header.
@@ -89,10 +91,16 @@ pub(super) struct Link {
     pub(super) last_stray: Option<(FlowKey, u32)>,
     urgent_turns: VecDeque<u32>,
     bulk_turns: VecDeque<u32>,
+    /// Its own rate.
+    pub(super) meter: Meter,
+    /// Which others it shares a rate with.
+    pub(super) group: Option<usize>,
+    /// Flows with something for it that must not send now.
+    pub(super) held_back: HeldBack,
 }
 
 impl Link {
-    pub(super) const fn new(control_limit: usize) -> Self {
+    pub(super) fn new(control_limit: usize, limits: LinkLimits) -> Self {
         Self {
             control: VecDeque::new(),
             control_limit,
@@ -100,6 +108,9 @@ impl Link {
             last_stray: None,
             urgent_turns: VecDeque::new(),
             bulk_turns: VecDeque::new(),
+            meter: Meter::new(limits.rate),
+            group: limits.group,
+            held_back: HeldBack::default(),
         }
     }
 
@@ -119,8 +130,16 @@ impl Link {
         }
     }
 
+    /// Flows that may send again take their turns.
+    pub(super) fn release_due(&mut self, now: Time) {
+        while let Some((flow, lane)) = self.held_back.pop_due(now) {
+            self.turns_mut(lane).push_back(flow);
+        }
+    }
+
     pub(super) fn forget_turns(&mut self, flow: u32) {
         self.urgent_turns.retain(|turn| *turn != flow);
         self.bulk_turns.retain(|turn| *turn != flow);
+        self.held_back.forget(flow);
     }
 }

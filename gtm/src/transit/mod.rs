@@ -22,6 +22,7 @@ mod flow;
 mod input;
 mod link;
 mod output;
+mod pace;
 #[cfg(test)]
 mod tests;
 
@@ -34,9 +35,11 @@ use crate::wire::{FlowKey, HEADER_BYTES, Header, Kind, Refusal};
 use flow::{Flow, Queued};
 pub use link::LinkId;
 use link::{Link, Links};
+use pace::Group;
+pub use pace::{CATCH_UP, LinkLimits, Rate, Share};
 
 /// Which of a link's two lanes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Lane {
     /// Small frames.
     Urgent,
@@ -118,6 +121,10 @@ pub struct Transit<B> {
     vacant: Vec<u32>,
     by_key: HashMap<FlowKey, u32>,
     links: Links,
+    /// Links that are limited together.
+    groups: Vec<Option<Group>>,
+    /// What flows get, by channel.
+    shares: Vec<Share>,
     budget: Budget,
     /// The flow of the last run: runs of one flow come together.
     last: Option<(FlowKey, u32)>,
@@ -134,6 +141,8 @@ impl<B> Transit<B> {
             vacant: Vec::new(),
             by_key: HashMap::new(),
             links: Links::new(),
+            groups: Vec::new(),
+            shares: Vec::new(),
             budget,
             last: None,
             queued_bytes: 0,
@@ -141,12 +150,31 @@ impl<B> Transit<B> {
         }
     }
 
+    /// Gives flows the share of their channel: the default, where `shares` does not reach.
+    #[must_use]
+    pub fn with_shares(mut self, shares: Vec<Share>) -> Self {
+        self.shares = shares;
+        self
+    }
+
+    /// Limits the links of each group (see [`LinkLimits`]) to a rate, where it has one.
+    #[must_use]
+    pub fn with_groups(mut self, rates: &[Option<Rate>]) -> Self {
+        self.groups = rates.iter().map(|rate| rate.map(Group::new)).collect();
+        self
+    }
+
     // ---- links ----------------------------------------------------------------------
 
     /// A link is up.
     pub fn add_link(&mut self) -> LinkId {
-        let limit = self.budget.flow_limit() as usize + link::SPARE_CONTROL_FRAMES;
-        self.links.add(Link::new(limit))
+        self.add_limited_link(LinkLimits::default())
+    }
+
+    /// A link is up that may only be so fast.
+    pub fn add_limited_link(&mut self, limits: LinkLimits) -> LinkId {
+        let control_limit = self.budget.flow_limit() as usize + link::SPARE_CONTROL_FRAMES;
+        self.links.add(Link::new(control_limit, limits))
     }
 
     /// A link is lost: its flows are forgotten, and the ends that are still reached are
@@ -156,6 +184,9 @@ impl<B> Transit<B> {
         let mut told = Vec::new();
         if !self.links.remove(lost) {
             return told;
+        }
+        for group in self.groups.iter_mut().flatten() {
+            group.forget(lost);
         }
         for index in 0..self.flows.len() {
             let Some(flow) = &self.flows[index] else {
@@ -211,7 +242,7 @@ impl<B> Transit<B> {
     pub fn has_queued(&self, link: LinkId, lane: Lane) -> bool {
         self.links
             .at(link)
-            .is_some_and(|waiting| !waiting.turns(lane).is_empty())
+            .is_some_and(|waiting| !waiting.turns(lane).is_empty() || !waiting.held_back.is_empty())
     }
 
     /// Whether control frames wait for `link`.

@@ -1,7 +1,8 @@
 //! What leaves a gateway: control, data in turns, and the credit that its leaving frees.
 
-use super::{Departure, Lane, LinkId, Queued, Transit, link};
+use super::{Departure, Lane, LinkId, Queued, Transit, link, pace};
 use crate::budget::GUARANTEED_BYTES;
+use crate::time::Time;
 
 impl<B> Transit<B> {
     /// Appends the control frames that wait for `link` to `out`, up to about `limit` bytes.
@@ -32,16 +33,54 @@ impl<B> Transit<B> {
     }
 
     /// Takes what is next for `lane` of `link`, about `limit` bytes, flows taking turns
-    /// (deficit round robin).
+    /// (deficit round robin). Returns when to ask again, if something waits that must not leave
+    /// now for a [rate](super::Rate): where links share one, ask for the others when one has
+    /// sent.
     pub fn poll_transmit(
         &mut self,
         link: LinkId,
         lane: Lane,
         limit: usize,
+        now: Time,
+        take: impl FnMut(B, Departure),
+    ) -> Option<Time> {
+        let waiting = self.links.at_mut(link)?;
+        waiting.release_due(now);
+        if waiting.turns(lane).is_empty() {
+            return waiting.held_back.next();
+        }
+        if let Some(at) = waiting.meter.opens_at(now) {
+            return Some(at);
+        }
+        let number = waiting.group;
+        let group = number.and_then(|group| self.groups.get_mut(group)?.as_mut());
+        let limit = match group.map(|group| group.begin_turn(link, now)) {
+            None => limit,
+            Some(Ok(())) => limit.min(pace::LINK_QUANTUM_BYTES),
+            Some(Err(at)) => return Some(at),
+        };
+        self.take_turns(link, lane, limit, now, take);
+        let waiting = self.links.at_mut(link)?;
+        let has_more = !waiting.turns(lane).is_empty();
+        let own = waiting.meter.opens_at(now).filter(|_| has_more);
+        let next = own.into_iter().chain(waiting.held_back.next()).min();
+        let group = number.and_then(|group| self.groups.get_mut(group)?.as_mut());
+        let shared = group.and_then(|group| group.end_turn(link, has_more, now));
+        next.into_iter().chain(shared).min()
+    }
+
+    /// Flows take turns until `limit` bytes are taken, nothing is left, or a rate says to wait.
+    fn take_turns(
+        &mut self,
+        link: LinkId,
+        lane: Lane,
+        limit: usize,
+        now: Time,
         mut take: impl FnMut(B, Departure),
     ) {
         let mut taken = 0;
-        while taken < limit {
+        let mut is_open = true;
+        while taken < limit && is_open {
             let Some(waiting) = self.links.at_mut(link) else {
                 return;
             };
@@ -52,13 +91,24 @@ impl<B> Transit<B> {
                 waiting.turns_mut(lane).pop_front();
                 continue;
             };
+            if let Some(at) = flow.meter.opens_at(now) {
+                waiting.turns_mut(lane).pop_front();
+                waiting.held_back.push(at, index, lane);
+                continue;
+            }
+            let mut group = waiting
+                .group
+                .and_then(|group| self.groups.get_mut(group)?.as_mut());
             let serial = flow.serial;
-            let queue = flow.queue(lane);
+            let quantum = link::QUANTUM_BYTES * flow.weight as usize;
+            let (queue, meter) = flow.queue_and_meter(lane);
             if !queue.has_turn {
-                queue.deficit += link::QUANTUM_BYTES;
+                queue.deficit += quantum;
                 queue.has_turn = true;
             }
             while taken < limit
+                && is_open
+                && meter.opens_at(now).is_none()
                 && let Some(first) = queue.frames.front()
                 && first.bytes <= queue.deficit
             {
@@ -67,6 +117,13 @@ impl<B> Transit<B> {
                 };
                 queue.deficit -= first.bytes;
                 taken += first.bytes;
+                meter.charge(first.bytes, now);
+                waiting.meter.charge(first.bytes, now);
+                is_open = waiting.meter.opens_at(now).is_none();
+                if let Some(group) = &mut group {
+                    group.charge(first.bytes, now);
+                    is_open &= group.is_open(now);
+                }
                 self.queued_bytes -= first.bytes as u64;
                 let Queued {
                     frame,
@@ -89,9 +146,9 @@ impl<B> Transit<B> {
             if empty {
                 queue.deficit = 0;
                 queue.waits = false;
-            } else if taken >= limit {
-                // Its turn goes on when the link takes more.
-                return;
+            } else if taken >= limit || !is_open || meter.opens_at(now).is_some() {
+                // Its turn goes on when the link takes more, or it may send again.
+                continue;
             }
             queue.has_turn = false;
             let turns = waiting.turns_mut(lane);

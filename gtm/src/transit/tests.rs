@@ -1,5 +1,7 @@
 //! Flows through one gateway, whose neighbours the test plays by hand.
 
+mod pace;
+
 use std::collections::HashMap;
 
 use proptest::prelude::*;
@@ -109,7 +111,7 @@ impl Gateway {
     fn take(&mut self, lane: Lane, limit: usize) -> Vec<(u32, Departure)> {
         let mut taken = Vec::new();
         self.transit
-            .poll_transmit(self.far, lane, limit, |frame, departure| {
+            .poll_transmit(self.far, lane, limit, NOW, |frame, departure| {
                 taken.push((frame, departure));
             });
         taken

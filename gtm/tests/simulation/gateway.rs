@@ -164,7 +164,7 @@ impl Gateway {
                 let room = network.room(link, way);
                 let mut taken = Vec::new();
                 self.transit
-                    .poll_transmit(id, lane, room, |frame, departure| {
+                    .poll_transmit(id, lane, room, network.now, |frame, departure| {
                         taken.push((frame, departure));
                     });
                 for (frame, departure) in taken {

@@ -3,11 +3,14 @@
 use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
+use madgate_gtm::transit::Rate;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::duration::{format_duration, parse_duration};
 use super::mistake::{Report, did_you_mean};
+use super::rate::{format_rate, parse_rate};
+use super::settings::RATE_BOUNDS;
 use super::size::{format_size, parse_size};
 
 /// One table of the file: the keys that have not been taken out yet.
@@ -267,6 +270,20 @@ impl<'t> Fields<'t> {
                 None
             }
         }
+    }
+
+    /// Takes a rate (`"300Mbit/s"`).
+    pub(crate) fn rate(&mut self, key: &str, report: &mut Report) -> Option<Rate> {
+        let value = self.take(key)?;
+        let rate = value.get_ref().as_str().and_then(parse_rate);
+        let is_allowed = |rate: &Rate| RATE_BOUNDS.contains(&rate.bytes_per_second());
+        let message = match rate {
+            Some(rate) if is_allowed(&rate) => return Some(rate),
+            Some(rate) => format!("`{key}` of {} is out of bounds", format_rate(rate)),
+            None => format!("`{key}` should be a rate like \"300Mbit/s\" or \"64MiB/s\""),
+        };
+        report.mistake(&value.span(), message, "write 8kbit/s to 8000Gbit/s");
+        None
     }
 
     /// Takes one of a few words.

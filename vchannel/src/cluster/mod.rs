@@ -20,6 +20,7 @@ mod network;
 mod node_section;
 mod nodes;
 mod pattern;
+mod rate;
 mod sections;
 mod settings;
 mod size;
@@ -32,16 +33,19 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use madgate_gtm::transit::Rate;
 use madgate_tm::Endpoint;
 
 pub use duration::{format_duration, parse_duration};
 pub use id::{ChannelId, NetworkId, NodeId};
 pub use mistake::{ClusterError, MAX_MISTAKES, Mistake};
 pub use network::{Channel, FRAME_OVERHEAD_BYTES, Network};
+pub use rate::{format_rate, parse_rate};
 pub use settings::{
     BATCH_BOUNDS, COST_BOUNDS, DEFAULT_LINK_TIMEOUT, DEFAULT_MTU, DEFAULT_SPIN, DEPTH_BOUNDS,
     DIRECT_BOUNDS, EndpointSettings, GatewaySettings, Handover, LINK_TIMEOUT_BOUNDS, MAX_PIN,
-    MAX_SPIN, MEMORY_BOUNDS, MTU_BOUNDS, RETENTION_BOUNDS, WINDOW_BOUNDS, WaitPolicy,
+    MAX_SPIN, MEMORY_BOUNDS, MTU_BOUNDS, RATE_BOUNDS, RETENTION_BOUNDS, WEIGHT_BOUNDS,
+    WINDOW_BOUNDS, WaitPolicy,
 };
 pub use size::{format_size, parse_size};
 pub use summary::compact_names;
@@ -292,6 +296,12 @@ impl Cluster {
             .any(|network| channel.networks.contains(&network))
     }
 
+    /// How fast a gateway may send to a node, over each network: the node's own `rate`.
+    #[must_use]
+    pub fn node_rate(&self, node: NodeId) -> Option<Rate> {
+        self.nodes.group(node).rate
+    }
+
     /// What the forwarding engines may use.
     #[must_use]
     pub fn gateway_settings(&self) -> &GatewaySettings {
@@ -324,7 +334,7 @@ impl Cluster {
     }
 
     /// A digest of what the file means: session, networks, nodes and channels; not comments,
-    /// the key file, MTU or tuning. Peers compare it before they talk.
+    /// the key file, MTU, rates or tuning. Peers compare it before they talk.
     #[must_use]
     pub fn digest(&self) -> [u8; 32] {
         *self.digest.get_or_init(|| digest::digest(self))

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use madgate_gtm::transit::{Rate, Share};
 use madgate_tm::{Endpoint, EndpointError, Protocol, Tuning};
 
 use super::id::NetworkId;
@@ -26,6 +27,8 @@ pub struct Network {
     pub cost: u32,
     /// The largest fragment that it shall carry, where the file says so.
     pub mtu: Option<u32>,
+    /// How fast a gateway may send into it.
+    pub rate: Option<Rate>,
     /// How its links are tuned.
     pub tuning: Tuning,
 }
@@ -39,6 +42,8 @@ pub struct Channel {
     pub networks: Vec<NetworkId>,
     /// Its largest fragment, unless a network on the way carries less.
     pub mtu: u32,
+    /// What each of its flows has of a gateway.
+    pub share: Share,
 }
 
 impl Network {

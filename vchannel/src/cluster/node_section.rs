@@ -37,7 +37,7 @@ pub(super) fn read_nodes(
         text: String::new(),
     };
     for table in tables {
-        const KEYS: [&str; 4] = ["name", "gateway", "addresses", "memory"];
+        const KEYS: [&str; 5] = ["name", "gateway", "addresses", "memory", "rate"];
         if let Some(fields) = Fields::open_value(table, "[[node]]", &KEYS, report) {
             reader.read(fields, report);
         }
@@ -62,6 +62,7 @@ impl NodeReader<'_> {
         let name = fields.required_string("name", report);
         let gateway = fields.flag("gateway", report).unwrap_or(false);
         let memory_bytes = fields.size("memory", &MEMORY_BOUNDS, report);
+        let rate = fields.rate("rate", report);
         let addresses = fields.take("addresses");
         if addresses.is_none() {
             fields.missing("addresses", report);
@@ -83,6 +84,7 @@ impl NodeReader<'_> {
             ranks,
             gateway,
             memory_bytes,
+            rate,
             addresses,
             span,
         });

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use madgate_gtm::transit::Rate;
+
 use super::id::{NetworkId, NodeId};
 use super::pattern::{Alignment, Pattern};
 
@@ -14,6 +16,7 @@ pub(crate) struct NodeGroup {
     pub(crate) ranks: Range<u32>,
     pub(crate) gateway: bool,
     pub(crate) memory_bytes: Option<u64>,
+    pub(crate) rate: Option<Rate>,
     /// In the order of networks.
     pub(crate) addresses: Box<[GroupAddress]>,
     /// Where the table stands in the file.

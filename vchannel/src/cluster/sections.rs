@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use madgate_gtm::transit::Share;
 use madgate_tm::Protocol;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -17,7 +18,8 @@ use super::node_section::NAME_HELP;
 use super::settings::{
     BATCH_BOUNDS, COST_BOUNDS, DEFAULT_LINK_TIMEOUT, DEFAULT_MTU, DEFAULT_SPIN, DEPTH_BOUNDS,
     DIRECT_BOUNDS, EndpointSettings, GatewaySettings, Handover, LINK_TIMEOUT_BOUNDS, MAX_PIN,
-    MAX_SPIN, MEMORY_BOUNDS, MTU_BOUNDS, RETENTION_BOUNDS, WINDOW_BOUNDS, WaitPolicy,
+    MAX_SPIN, MEMORY_BOUNDS, MTU_BOUNDS, RETENTION_BOUNDS, WEIGHT_BOUNDS, WINDOW_BOUNDS,
+    WaitPolicy,
 };
 use super::tuning::{all_keys, read_tuning};
 use super::{
@@ -169,6 +171,7 @@ fn read_network(table: Spanned<DeValue<'_>>, base: &Path, report: &mut Report) -
     let tuning = protocol
         .map(|protocol| read_tuning(&mut fields, protocol, mtu, report))
         .unwrap_or_default();
+    let rate = fields.rate("rate", report);
     let directory = fields.string("directory", report);
     if protocol.is_some_and(Protocol::is_local) && directory.is_none() {
         fields.missing("directory", report);
@@ -184,6 +187,7 @@ fn read_network(table: Spanned<DeValue<'_>>, base: &Path, report: &mut Report) -
         written_directory,
         cost: u32::try_from(cost).unwrap_or(u32::MAX),
         mtu,
+        rate,
         tuning,
     })
 }
@@ -203,7 +207,7 @@ fn read_protocol(fields: &mut Fields<'_>, report: &mut Report) -> Option<Protoco
 }
 
 /// Keys that every network has; those of its protocol come on top.
-const NETWORK_KEYS: [&str; 4] = ["name", "protocol", "cost", "mtu"];
+const NETWORK_KEYS: [&str; 5] = ["name", "protocol", "cost", "mtu", "rate"];
 
 fn read_channels(
     top: &mut Fields<'_>,
@@ -251,11 +255,18 @@ fn read_channel(
     by_name: &HashMap<&str, NetworkId>,
     report: &mut Report,
 ) -> Option<Channel> {
-    let keys = ["name", "networks", "mtu"];
+    let keys = ["name", "networks", "mtu", "rate", "weight"];
     let mut fields = Fields::open_value(table, "[[channel]]", &keys, report)?;
     let (name, name_span) = fields.required_string("name", report)?;
     check_name("channel", &name, &name_span, report);
     let mtu = fields.size("mtu", &MTU_BOUNDS, report);
+    let weight = fields.integer("weight", &WEIGHT_BOUNDS, report);
+    let share = Share {
+        weight: weight
+            .and_then(|weight| u32::try_from(weight).ok())
+            .unwrap_or(1),
+        rate: fields.rate("rate", report),
+    };
     let Some((names, span)) = fields.strings("networks", report) else {
         fields.missing("networks", report);
         return None;
@@ -291,6 +302,7 @@ fn read_channel(
         name,
         networks,
         mtu,
+        share,
     })
 }
 

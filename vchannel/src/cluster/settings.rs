@@ -29,6 +29,11 @@ impl Default for WaitPolicy {
     }
 }
 
+/// What a `rate` may be, in bytes per second: 8 kbit/s to 8 Tbit/s.
+pub const RATE_BOUNDS: RangeInclusive<u64> = 1_000..=1_000_000_000_000;
+/// What a `weight` may be.
+pub const WEIGHT_BOUNDS: RangeInclusive<u64> = 1..=100;
+
 /// How a gateway's receiver gives batches to the sender of the next network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Handover {

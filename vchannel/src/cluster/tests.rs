@@ -109,6 +109,21 @@ fn a_mistake_has_a_line_and_help() {
 fn every_mistake_is_found() {
     for (from, to, expected) in [
         (
+            "mtu = \"64KiB\"",
+            "rate = \"300Mbit\"",
+            "`rate` should be a rate like \"300Mbit/s\"",
+        ),
+        (
+            "protocol = \"tcp\"",
+            "protocol = \"tcp\"\nrate = \"10bit/s\"",
+            "`rate` of 1B/s is out of bounds; write 8kbit/s",
+        ),
+        (
+            "mtu = \"64KiB\"",
+            "weight = 0",
+            "`weight` cannot be 0; write a whole number, 1 to 100",
+        ),
+        (
             "depth = 2",
             "dept = 2",
             "unknown key `dept` in [gateway]; did you mean \"depth\"?",

@@ -7,7 +7,8 @@ use clap::Args;
 use madgate_gtm::Budget;
 use madgate_tm::Protocol;
 use madgate_vchannel::cluster::{
-    ChannelId, Cluster, ClusterError, Mistake, NodeId, compact_names, format_duration, format_size,
+    ChannelId, Cluster, ClusterError, Mistake, NodeId, compact_names, format_duration, format_rate,
+    format_size,
 };
 use madgate_vchannel::handshake::SessionKey;
 use madgate_vchannel::topology::{count_pairs, places};
@@ -118,6 +119,10 @@ fn describe_into(cluster: &Cluster, out: &mut String) -> std::fmt::Result {
         if described.cost != 1 {
             writeln!(out, "  cost          {}", described.cost)?;
         }
+        if let Some(rate) = described.rate {
+            let rate = format_rate(rate);
+            writeln!(out, "  rate          each gateway sends {rate} at most")?;
+        }
     }
     more(out, cluster.networks().len(), "network")?;
 
@@ -174,7 +179,14 @@ fn describe_channel(cluster: &Cluster, id: ChannelId, out: &mut String) -> std::
         out,
         "  mtu           {}",
         format_size(u64::from(channel.mtu))
-    )
+    )?;
+    if channel.share.weight != 1 {
+        writeln!(out, "  weight        {}", channel.share.weight)?;
+    }
+    if let Some(rate) = channel.share.rate {
+        writeln!(out, "  rate          {} a flow", format_rate(rate))?;
+    }
+    Ok(())
 }
 
 fn names(cluster: &Cluster, nodes: impl Iterator<Item = NodeId>) -> String {

@@ -1,0 +1,173 @@
+//! Limits on how fast a gateway sends, and shares of what there is.
+//!
+//! A limit is a least time, which is what is asserted; that it is reached too is printed.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::traffic::{receive_all, send_all};
+use crate::world::{Node, World};
+
+/// What each test limits something to, in bytes per second.
+const RATE: f64 = 50_000_000.0;
+const RATE_TEXT: &str = "rate = \"400Mbit/s\"";
+
+/// What a gateway may make up for, and so send at once.
+const CATCH_UP: Duration = Duration::from_millis(10);
+
+const MESSAGES: [usize; 64] = [200_000; 64];
+
+/// Sends the messages, and returns bytes per second.
+fn rate_of(from: &Node, to: &Node, name: &str) -> f64 {
+    // The way is open, and its window.
+    send_all(from, name, &[8]);
+    receive_all(to, &[8]);
+    let start = Instant::now();
+    thread::scope(|scope| {
+        scope.spawn(|| send_all(from, name, &MESSAGES));
+        receive_all(to, &MESSAGES);
+    });
+    let bytes: usize = MESSAGES.iter().sum();
+    #[allow(clippy::cast_precision_loss, reason = "a few megabytes")]
+    let bytes = bytes as f64 - RATE * CATCH_UP.as_secs_f64();
+    bytes / start.elapsed().as_secs_f64()
+}
+
+fn assert_limited(rate: f64, what: &str) {
+    println!("{what}: {:.2} of the rate", rate / RATE);
+    assert!(rate <= RATE, "{what}: {rate} bytes per second");
+}
+
+#[test]
+fn a_gateway_sends_into_a_network_no_faster_than_its_rate() {
+    for (left, right) in [
+        ("tcp", "tcp"),
+        ("shm", "tcp"),
+        ("tcp", "shm"),
+        ("tcp", "hsl"),
+    ] {
+        for settings in ["", "[gateway]\nhandover = \"thread\""] {
+            let world = World::new(settings)
+                .networks(&[("left", left), ("right", right)])
+                .and(RATE_TEXT)
+                .node("a0", &[("left", left)])
+                .node("gw", &[("left", left), ("right", right)])
+                .node("b0", &[("right", right)])
+                .channel("main", &["left", "right"]);
+            let gateway = world.gateway("gw");
+            let (a, b) = (world.node_of("a0"), world.node_of("b0"));
+            let rate = rate_of(&a, &b, "b0");
+            assert_limited(rate, &format!("{left} to {right} {settings:?}"));
+            // The other direction has no limit, and credit goes against the one that has.
+            thread::scope(|scope| {
+                scope.spawn(|| send_all(&b, "a0", &MESSAGES));
+                receive_all(&a, &MESSAGES);
+            });
+            assert_eq!(gateway.counters().misbehaved, 0);
+        }
+    }
+}
+
+#[test]
+fn two_neighbours_share_the_rate_of_their_network() {
+    let world = World::new("")
+        .networks(&[("left", "tcp"), ("right", "tcp")])
+        .and(RATE_TEXT)
+        .node("a0", &[("left", "tcp")])
+        .node("gw", &[("left", "tcp"), ("right", "tcp")])
+        .node("b0", &[("right", "tcp")])
+        .node("b1", &[("right", "tcp")])
+        .channel("main", &["left", "right"]);
+    let _gateway = world.gateway("gw");
+    let [a, b0, b1] = ["a0", "b0", "b1"].map(|name| world.node_of(name));
+    let rates = thread::scope(|scope| {
+        let other = scope.spawn(|| rate_of(&a, &b1, "b1"));
+        [rate_of(&a, &b0, "b0"), other.join().unwrap()]
+    });
+    println!("shared: {:.2} and {:.2}", rates[0] / RATE, rates[1] / RATE);
+    // While both send, neither has much more than half; the last may have all for itself.
+    let slower = rates[0].min(rates[1]);
+    assert!(slower <= 0.6 * RATE, "{rates:?}");
+}
+
+#[test]
+fn a_neighbour_has_a_rate_and_others_do_not() {
+    let world = World::new("")
+        .networks(&[("left", "tcp"), ("right", "tcp")])
+        .node("a0", &[("left", "tcp")])
+        .node("gw", &[("left", "tcp"), ("right", "tcp")])
+        .node("b0", &[("right", "tcp")])
+        .and(RATE_TEXT)
+        .node("b1", &[("right", "tcp")])
+        .channel("main", &["left", "right"]);
+    let _gateway = world.gateway("gw");
+    let [a, b0, b1] = ["a0", "b0", "b1"].map(|name| world.node_of(name));
+    thread::scope(|scope| {
+        let slow = scope.spawn(|| rate_of(&a, &b0, "b0"));
+        let fast = rate_of(&a, &b1, "b1");
+        let slow = slow.join().unwrap();
+        assert_limited(slow, "to b0");
+        println!("to b1: {:.2} of the rate of b0", fast / RATE);
+    });
+}
+
+#[test]
+fn flows_of_a_channel_have_its_rate_each() {
+    let world = World::two("tcp", "tcp", "").and(RATE_TEXT);
+    let _gateway = world.gateway("gw");
+    let (a, b) = (world.node_of("a0"), world.node_of("b0"));
+    assert_limited(rate_of(&a, &b, "b0"), "a flow");
+}
+
+#[test]
+fn channels_share_a_link_by_weight() {
+    let world = World::new("")
+        .networks(&[("left", "tcp"), ("right", "tcp")])
+        .and(RATE_TEXT)
+        .node("a0", &[("left", "tcp")])
+        .node("gw", &[("left", "tcp"), ("right", "tcp")])
+        .node("b0", &[("right", "tcp")])
+        .channel("main", &["left", "right"])
+        .and("weight = 4")
+        .channel("light", &["left", "right"]);
+    let _gateway = world.gateway("gw");
+    let (a, b) = (world.node_of("a0"), world.node_of("b0"));
+    let light = |node: &Node| Node {
+        session: node.session.clone(),
+        channel: node.session.channel("light").unwrap(),
+    };
+    let (a_light, b_light) = (light(&a), light(&b));
+    let (begin, received) = (Barrier::new(2), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for (from, to) in [(&a, &b), (&a_light, &b_light)] {
+            send_all(from, "b0", &[8]);
+            receive_all(to, &[8]);
+        }
+        for from in [&a, &a_light] {
+            let begin = &begin;
+            scope.spawn(move || {
+                begin.wait();
+                send_all(from, "b0", &MESSAGES);
+            });
+        }
+        let light = scope.spawn(|| {
+            for _ in MESSAGES {
+                let mut unpacking = b_light.channel.begin_unpacking().unwrap();
+                let mode = madgate_vchannel::ReceiveMode::Cheaper;
+                unpacking.unpack_owned(MESSAGES[0], mode).unwrap();
+                unpacking.end_unpacking().unwrap();
+                received.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        receive_all(&b, &MESSAGES);
+        let beside = received.load(Ordering::Relaxed);
+        light.join().unwrap();
+        println!(
+            "beside {} of weight 4: {beside} of weight 1",
+            MESSAGES.len()
+        );
+        assert!(beside < MESSAGES.len() * 7 / 8, "{beside}");
+    });
+}
