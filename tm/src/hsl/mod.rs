@@ -23,6 +23,7 @@
 //! - [`port`]: the transmission modules and the switch, for two processes that post their own
 //!   memory.
 //! - `lane`: the same as lanes, for everything above.
+//! - [`registration`]: a cache of what cards have been told of memory, safe where it goes away.
 //!
 //! Two nodes that map each other's memory trust each other with it, so that both run as the same
 //! user, and the cluster file says so. What a peer writes is checked nevertheless: its lists
@@ -45,6 +46,7 @@ mod message;
 mod pending;
 pub mod port;
 pub mod put;
+pub mod registration;
 mod terms;
 #[cfg(test)]
 mod tests;
