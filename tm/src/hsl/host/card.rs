@@ -23,7 +23,8 @@ use crate::local::sync::{Ordering, Word, Words, fence};
 /// Entries whose end has been asked for and not been taken in, at most.
 const SENT_MOST: usize = 1024;
 
-/// Ranges of unregistered memory that are offered at once, at most.
+/// Ranges of unregistered memory that are offered at once, at most: more than the segments of an
+/// answer.
 const OFFERED_MOST: usize = 64;
 
 /// The sending half of an emulated card, connected to one other node.
@@ -142,10 +143,21 @@ impl HostCard {
         self.foreign = Some(process);
     }
 
-    /// The other side offers these ranges of its unregistered memory, and no others.
-    pub(crate) fn offer(&mut self, ranges: impl Iterator<Item = Range<u64>>) {
+    /// The other side offers these ranges of its unregistered memory, and no others; too many
+    /// are none.
+    pub(crate) fn offer(
+        &mut self,
+        ranges: impl Iterator<Item = Range<u64>>,
+    ) -> Result<(), PutError> {
         self.offered.clear();
-        self.offered.extend(ranges.take(OFFERED_MOST));
+        for range in ranges {
+            if self.offered.len() == OFFERED_MOST {
+                self.offered.clear();
+                return Err(PutError::Peer("it offers more ranges of memory than 64"));
+            }
+            self.offered.push(range);
+        }
+        Ok(())
     }
 
     /// As [`try_add`](Sending::try_add), for data that is not in registered memory of this side:

@@ -56,7 +56,7 @@ impl ForeignProcess {
         let ended =
             poll(&mut descriptors, Some(&now)).map_err(|error| unreachable(error.into()))?;
         if ended > 0 {
-            return Err(PutError::Unreachable(libc::ESRCH));
+            return Err(PutError::Closed);
         }
         let (mut calls, mut done) = (1, 0);
         while done < from.len() {
@@ -89,7 +89,16 @@ impl ForeignProcess {
             };
             match usize::try_from(written) {
                 Ok(written) if written > 0 => done += written,
-                _ => return Err(unreachable(io::Error::last_os_error())),
+                _ => {
+                    let error = io::Error::last_os_error();
+                    // It has ended since.
+                    let has_ended = error.raw_os_error() == Some(libc::ESRCH);
+                    return Err(if has_ended {
+                        PutError::Closed
+                    } else {
+                        unreachable(error)
+                    });
+                }
             }
         }
         Ok(calls)

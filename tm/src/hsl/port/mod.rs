@@ -57,14 +57,14 @@ use super::message::{Kind, identifier, kind_of};
 use super::put::{
     Address, Descriptor, MessageId, NodeNumber, Notify, Put, PutError, Received, Receiving,
 };
-use crate::hsl::{PROTOCOL, violation};
+use crate::hsl::violation;
 use crate::lane::{LaneError, ReceivedSlot};
 use crate::local::bell::Bell;
 use crate::local::memory::SharedBytes;
 use crate::poller::Interest;
 use incoming::Incoming;
 use layout::Geometry;
-use outgoing::Outgoing;
+use outgoing::{Outgoing, Unsent};
 
 /// A caller that only looks still learns of the peer's death: after so many times in a row that
 /// nothing had come, a port looks at its socket. That is a system call, and so it is rare.
@@ -322,11 +322,7 @@ impl Port {
                 Ok(Some(received)) => self.handle(&received)?,
                 // What came before the end is the caller's first.
                 Err(PutError::Closed) if any => return Ok(true),
-                Err(PutError::Closed) => {
-                    self.has_failed = true;
-                    return Err(LaneError::Closed);
-                }
-                Err(error) => return Err(self.failed(error.to_string())),
+                Err(error) => return Err(self.refused(error)),
             }
             any = true;
             self.looks = 0;
@@ -409,10 +405,10 @@ impl Port {
             destination,
             credit,
         );
-        match put {
-            Ok(()) => Ok(()),
-            Err(what) => Err(self.failed(what)),
-        }
+        put.map_err(|unsent| match unsent {
+            Unsent::Answer(what) => self.failed(what),
+            Unsent::Card(error) => self.refused(error),
+        })
     }
 
     /// Puts a control message, with `data` from staging: where it goes, and how many bytes.
@@ -435,9 +431,20 @@ impl Port {
             },
             words: [word, self.incoming.take_credit()],
         };
-        self.put
-            .add_entry(&descriptor)
-            .map_err(|error| self.failed(told(error)))
+        let put = self.put.add_entry(&descriptor);
+        put.map_err(|error| self.refused(error))
+    }
+
+    /// What a card's error means to a port, whose entries are right unless the other side lies.
+    fn refused(&mut self, error: PutError) -> LaneError {
+        match error {
+            PutError::Full => self.failed("it does not read its list".to_owned()),
+            PutError::Closed => {
+                self.has_failed = true;
+                LaneError::Closed
+            }
+            error => self.failed(error.to_string()),
+        }
     }
 
     fn check_open(&self) -> Result<(), LaneError> {
@@ -498,12 +505,4 @@ const TOO_LONG: LaneError = LaneError::Misuse("a block of 4 GiB or more; pass it
 
 fn is_too_long(block: &Block) -> bool {
     u32::try_from(block.len()).is_err()
-}
-
-/// What a card's error means to a port, whose entries are right unless the other side lies.
-fn told(error: PutError) -> String {
-    match error {
-        PutError::Full => format!("it does not read its list, as {PROTOCOL} makes it"),
-        error => error.to_string(),
-    }
 }

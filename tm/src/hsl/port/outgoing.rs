@@ -6,11 +6,10 @@ use std::ops::Range;
 use super::block::Block;
 use super::layout::{SEGMENT_BYTES, SEGMENTS_MAX};
 use super::matching::{Matched, Span, matched};
-use super::told;
 use crate::hsl::host::{FOREIGN, HostCard};
 use crate::hsl::layout::REQUESTS_MAX;
 use crate::hsl::message::{Kind, identifier};
-use crate::hsl::put::{Address, Descriptor, NodeNumber, Notify, Sending};
+use crate::hsl::put::{Address, Descriptor, NodeNumber, Notify, PutError, Sending};
 
 /// Messages that have been sent and nobody has asked about, at most.
 const SENT_MOST: usize = 1024;
@@ -31,6 +30,21 @@ struct Message {
     blocks: Vec<Block>,
     length: u64,
     done: u64,
+}
+
+/// Why what was answered is not sent.
+#[derive(Debug)]
+pub(super) enum Unsent {
+    /// The answer is wrong: so.
+    Answer(String),
+    /// The card does not do it.
+    Card(PutError),
+}
+
+impl From<PutError> for Unsent {
+    fn from(error: PutError) -> Self {
+        Self::Card(error)
+    }
 }
 
 /// What a message is called.
@@ -118,7 +132,7 @@ impl Outgoing {
     }
 
     /// The other side has answered request `number` with so many segments, which `read` copies:
-    /// puts what they have room for. The error is what is wrong with the answer.
+    /// puts what they have room for.
     pub(super) fn put(
         &mut self,
         number: u32,
@@ -127,16 +141,18 @@ impl Outgoing {
         card: &mut HostCard,
         destination: NodeNumber,
         credit: u64,
-    ) -> Result<(), String> {
+    ) -> Result<(), Unsent> {
         let place = self.requests.get_mut(number as usize);
         let Some(place) = place.filter(|place| place.is_some()) else {
-            return Err(format!("it answers request {number}, which there is not"));
+            let what = format!("it answers request {number}, which there is not");
+            return Err(Unsent::Answer(what));
         };
         let Some(count) = usize::try_from(segments)
             .ok()
             .filter(|count| (1..=SEGMENTS_MAX).contains(count))
         else {
-            return Err(format!("it answers with {segments} segments"));
+            let what = format!("it answers with {segments} segments");
+            return Err(Unsent::Answer(what));
         };
         let mut bytes = [0; SEGMENTS_MAX * SEGMENT_BYTES];
         read(&mut bytes[..count * SEGMENT_BYTES]);
@@ -149,10 +165,11 @@ impl Outgoing {
             return Ok(());
         };
         let foreign = spans.iter().filter(|span| span.at & FOREIGN != 0);
-        card.offer(foreign.map(|span| span.range()));
+        card.offer(foreign.map(|span| span.range()))?;
         let sent = message.put(spans, number, card, destination, credit)?;
         if sent == 0 {
-            return Err(format!("it answers request {number} with no room"));
+            let what = format!("it answers request {number} with no room");
+            return Err(Unsent::Answer(what));
         }
         message.done += sent;
         if message.done == message.length
@@ -174,7 +191,7 @@ impl Message {
         card: &mut HostCard,
         destination: NodeNumber,
         credit: u64,
-    ) -> Result<u64, String> {
+    ) -> Result<u64, PutError> {
         let lengths = self.blocks.iter().map(|block| {
             // Longer ones cannot be put at once; the rest waits for the next answer.
             u32::try_from(block.len()).unwrap_or(u32::MAX)
@@ -205,8 +222,8 @@ impl Message {
         piece: &Matched,
         mut descriptor: Descriptor,
         card: &mut HostCard,
-    ) -> Result<(), String> {
-        let put = match &self.blocks[piece.segment] {
+    ) -> Result<(), PutError> {
+        match &self.blocks[piece.segment] {
             Block::Arena(buffer) => {
                 descriptor.local = Address(buffer.address().0 + u64::from(piece.offset));
                 card.try_add(&descriptor)
@@ -216,7 +233,6 @@ impl Message {
                 let bytes = &bytes[start..start + piece.length as usize];
                 card.try_add_from(bytes, &descriptor)
             }
-        };
-        put.map_err(told)
+        }
     }
 }

@@ -170,11 +170,12 @@ pub enum PutError {
     /// The other side has written what its card cannot have written.
     #[error("the other side's lists are impossible: {0}")]
     Peer(&'static str),
-    /// The other side is gone, and what came from it has been taken in.
+    /// The other side is gone; when that is found in the list of received messages, what came
+    /// from it has been taken in.
     #[error("the other side is gone")]
     Closed,
-    /// The memory of the other side cannot be reached: its process has ended, or the system
-    /// forbids it.
+    /// The memory of the other side cannot be reached: it is not where it was said to be, or the
+    /// system forbids it.
     #[error("the other side's memory cannot be reached (error {0} of the system)")]
     Unreachable(i32),
 }

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use super::descriptor::{PutError, Received};
@@ -32,14 +32,36 @@ struct Shared {
     /// The other side is gone, and nothing is taken in any more.
     ended: AtomicBool,
     interrupts: AtomicU64,
-    /// As many entries as the list has at most: the other side's credit ends there, since a
-    /// list is read on only when there is room here.
+    /// [`TAKEN_MOST`] entries at most: the other side's credit ends there, since a list is read
+    /// on only when there is room here,
     taken: Mutex<VecDeque<Result<Received, PutError>>>,
+    /// which is told here.
+    room: Condvar,
 }
 
 impl Shared {
     fn taken(&self) -> MutexGuard<'_, VecDeque<Result<Received, PutError>>> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sleeps until there is room, or everything is over. A port that has failed looks no more,
+    /// so that may be long.
+    fn wait_for_room(&self) {
+        let mut taken = self.taken();
+        while taken.len() >= TAKEN_MOST && !self.stop.load(Ordering::Acquire) {
+            taken = self
+                .room
+                .wait(taken)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn stop(&self) {
+        // With the lock: not between a look at the flag and going to sleep.
+        let taken = self.taken();
+        self.stop.store(true, Ordering::Release);
+        drop(taken);
+        self.room.notify_one();
     }
 }
 
@@ -77,9 +99,14 @@ impl Handler {
             };
         }
         let mut taken = self.shared.taken();
+        let was_full = taken.len() >= TAKEN_MOST;
         let next = taken.pop_front();
         if taken.is_empty() {
             self.shared.any.store(false, Ordering::Relaxed);
+        }
+        drop(taken);
+        if was_full {
+            self.shared.room.notify_one();
         }
         next.transpose()
     }
@@ -92,7 +119,7 @@ impl Handler {
 
 impl Drop for Handler {
     fn drop(&mut self) {
-        self.shared.stop.store(true, Ordering::Release);
+        self.shared.stop();
         self.waker.wake();
         if let Some(thread) = self.thread.take() {
             // One that panicked has said so.
@@ -113,8 +140,8 @@ fn take_interrupts<R: Receiving>(shared: &Shared, mut poller: Poller, mut receiv
     while !shared.stop.load(Ordering::Acquire) {
         let is_full = take_in(shared, &mut receiving);
         if is_full {
-            // Whoever looks at the flags has not kept up; there is nothing to wait for.
-            std::thread::yield_now();
+            // Whoever looks at the flags has not kept up.
+            shared.wait_for_room();
             continue;
         }
         if !receiving.arm() {
@@ -145,5 +172,95 @@ fn take_in<R: Receiving>(shared: &Shared, receiving: &mut R) -> bool {
         };
         taken.push_back(next);
         shared.any.store(true, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::super::descriptor::{MessageId, NodeNumber};
+    use super::*;
+    use crate::poller::Interest;
+    use std::io::PipeReader;
+    use std::os::fd::{AsFd, BorrowedFd};
+    use std::time::Instant;
+
+    /// A list that never ends, and counts how often it is read.
+    #[derive(Debug)]
+    struct Endless {
+        reads: Arc<AtomicU64>,
+        thread: Arc<Mutex<Option<rustix::thread::Pid>>>,
+        bell: PipeReader,
+    }
+
+    impl Receiving for Endless {
+        fn next_received(&mut self) -> Result<Option<Received>, PutError> {
+            *self.thread.lock().unwrap() = Some(rustix::thread::gettid());
+            let read = self.reads.fetch_add(1, Ordering::Relaxed);
+            Ok(Some(Received {
+                source: NodeNumber(0),
+                message: MessageId(u32::try_from(read).unwrap()),
+                length: 0,
+                words: [0; 2],
+            }))
+        }
+
+        fn arm(&mut self) -> bool {
+            false
+        }
+
+        fn disarm(&mut self) {}
+
+        fn descriptor(&self) -> (BorrowedFd<'_>, Interest) {
+            (self.bell.as_fd(), Interest::Readable)
+        }
+
+        fn acknowledge(&mut self) -> bool {
+            true
+        }
+    }
+
+    /// Waits until the thread sleeps, which one that spins never does.
+    fn wait_until_it_sleeps(thread: &Mutex<Option<rustix::thread::Pid>>) {
+        let begun = Instant::now();
+        loop {
+            let thread = *thread.lock().unwrap();
+            if let Some(thread) = thread {
+                let path = format!("/proc/self/task/{}/stat", thread.as_raw_nonzero());
+                let stat = std::fs::read_to_string(path).unwrap();
+                if stat.rsplit_once(") ").unwrap().1.starts_with('S') {
+                    return;
+                }
+            }
+            assert!(
+                begun.elapsed() < crate::conformance::SILENCE,
+                "it never sleeps"
+            );
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_handler_that_nobody_looks_at_sleeps_and_goes_on_where_it_was() {
+        let (bell, _far) = std::io::pipe().unwrap();
+        let reads = Arc::new(AtomicU64::new(0));
+        let thread = Arc::new(Mutex::new(None));
+        let list = Endless {
+            reads: Arc::clone(&reads),
+            thread: Arc::clone(&thread),
+            bell,
+        };
+        let mut handler = Handler::spawn(list).unwrap();
+        for taken in 0..3_u32 {
+            let read = (TAKEN_MOST as u64) + u64::from(taken);
+            while reads.load(Ordering::Relaxed) < read {
+                std::thread::yield_now();
+            }
+            wait_until_it_sleeps(&thread);
+            assert_eq!(reads.load(Ordering::Relaxed), read, "no more than fits");
+            let received = handler.next_received().unwrap().unwrap();
+            assert_eq!(received.message, MessageId(taken));
+        }
+        drop(handler);
     }
 }

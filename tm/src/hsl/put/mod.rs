@@ -23,6 +23,9 @@ pub use device::{Device, Receiving, Sending};
 pub(crate) use descriptor::{CARRIED_MOST, ENTRY_WORDS, Entry};
 use handler::Handler;
 
+/// Received messages that one flush forgets at most: the entries of the longest list.
+pub const FLUSHED_MOST: usize = 8192;
+
 /// PUT over one connection of a card.
 ///
 /// - **Send**: [`add_entry`](Self::add_entry), then [`sent_notify`](Self::sent_notify) for
@@ -98,16 +101,19 @@ impl<D: Device> Put<D> {
         std::iter::from_fn(|| self.sending.next_sent()).count()
     }
 
-    /// Forgets which messages have been received; returns how many.
+    /// Forgets which messages have been received; returns how many. They are at most
+    /// [`FLUSHED_MOST`], which no list holds more than: who goes on writing meanwhile keeps
+    /// nobody.
     ///
     /// # Errors
     /// As [`received_notify`](Self::received_notify).
     pub fn flush_received_list(&mut self) -> Result<usize, PutError> {
-        let mut count = 0;
-        while self.received_notify()?.is_some() {
-            count += 1;
+        for count in 0..FLUSHED_MOST {
+            if self.received_notify()?.is_none() {
+                return Ok(count);
+            }
         }
-        Ok(count)
+        Ok(FLUSHED_MOST)
     }
 
     /// How often a handler thread was woken by the card.

@@ -58,8 +58,7 @@ fn cache(entries: usize) -> Option<(Cache, Arc<Marks>)> {
     };
     let cache = RegistrationCache::new(Arc::clone(&marks), &limits);
     if let Some(why) = cache.why_off() {
-        assert!(std::env::var_os("CI").is_none(), "{why}");
-        crate::conformance::skip(&format!("a registration cache: {why}"));
+        crate::hsl::tests::skip(why);
         return None;
     }
     Some((cache, marks))
