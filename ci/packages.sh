@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Installs the programs that tests and benches use beyond the Rust toolchain: the peers of
-# the relay bench, `ip` and `tc` for hosts made of network namespaces, and `strace`, which
-# counts system calls for the bench of remote write.
+# the relay bench, `ip` and `tc` for hosts made of network namespaces, and for the bench of
+# remote write `strace`, which counts system calls, and UCX's `ucx_perftest`, its peer.
 set -euo pipefail
 
-declare -A packages=([haproxy]=haproxy [socat]=socat [ip]=iproute2 [tc]=iproute2 [strace]=strace)
+declare -A packages=([haproxy]=haproxy [socat]=socat [ip]=iproute2 [tc]=iproute2 [strace]=strace [ucx_perftest]=ucx-utils)
 missing=()
 for program in "${!packages[@]}"; do
     # Debian keeps `haproxy`, `ip` and `tc` in directories that are not on every PATH.

@@ -149,7 +149,9 @@ impl EndArguments {
         io::stdin().lock().read_line(&mut String::new())?;
         let (warm_up, time) = (self.warm_up(), self.time());
         match self.measure {
-            Measure::Stream => run_source(&mut end, self.message_bytes, warm_up + time),
+            Measure::Stream | Measure::Unread => {
+                run_source(&mut end, self.message_bytes, warm_up + time)
+            }
             Measure::PingPong => {
                 let report = run_ping(&mut end, self.message_bytes, warm_up, time)?;
                 self.report(Report::Ping(report))
@@ -165,8 +167,9 @@ impl EndArguments {
     pub fn sink(&self, mut end: impl MessageEnd) -> io::Result<()> {
         say("connected")?;
         match self.measure {
-            Measure::Stream => {
-                let report = run_sink(&mut end, self.message_bytes, self.warm_up())?;
+            Measure::Stream | Measure::Unread => {
+                let reads = self.measure == Measure::Stream;
+                let report = run_sink(&mut end, self.message_bytes, self.warm_up(), reads)?;
                 self.report(Report::Stream(report))
             }
             Measure::PingPong => run_pong(&mut end, self.message_bytes),

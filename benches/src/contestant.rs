@@ -15,6 +15,9 @@ use crate::process::Process;
 pub enum Measure {
     /// They go one way, as fast as they can.
     Stream,
+    /// The same, but of those that arrive only the numbers are looked at: what other benches do,
+    /// beside which it is measured.
+    Unread,
     /// One goes there and comes back before the next leaves.
     PingPong,
 }
@@ -24,6 +27,7 @@ impl Measure {
     pub fn name(self) -> &'static str {
         match self {
             Self::Stream => "stream",
+            Self::Unread => "unread",
             Self::PingPong => "ping-pong",
         }
     }

@@ -23,6 +23,7 @@
 
 pub mod children;
 pub mod contestant;
+pub mod cores;
 pub mod ends;
 pub mod machine;
 pub mod madgate;

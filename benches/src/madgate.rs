@@ -157,6 +157,8 @@ pub struct BenchNetwork<'a> {
     pub name: &'a str,
     /// `tcp`, `shm` or `hsl`.
     pub protocol: &'a str,
+    /// Further keys of it, a line each.
+    pub keys: &'a str,
     /// The nodes on it.
     pub nodes: &'a [&'a str],
 }
@@ -201,6 +203,7 @@ fn describe(
         if *protocol == "hsl" {
             text.push_str("trust = \"memory\"\n");
         }
+        text.push_str(network.keys);
         for node in network.nodes {
             let address = match *protocol {
                 "tcp" => free_address()?.to_string(),

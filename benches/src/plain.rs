@@ -220,7 +220,7 @@ mod tests {
                     run_source(&mut end, bytes, Duration::from_millis(10))
                 });
                 let mut end = PlainEnd::new(right, wait).unwrap();
-                let report = run_sink(&mut end, bytes, Duration::ZERO).unwrap();
+                let report = run_sink(&mut end, bytes, Duration::ZERO, true).unwrap();
                 source.join().unwrap().unwrap();
                 assert!(report.total_bytes >= report.messages * bytes as u64);
                 assert!(report.total_bytes > 0);

@@ -140,6 +140,15 @@ impl Process {
         }
     }
 
+    /// Keeps it on one processor.
+    ///
+    /// # Errors
+    ///
+    /// If it has gone, or may not run there.
+    pub fn keep_on(&self, core: usize) -> io::Result<()> {
+        crate::cores::keep_process(self.child.id(), core)
+    }
+
     /// CPU time that the process has used so far, in all of its threads, those that have
     /// ended too. Its grain is the clock tick (10 ms).
     ///

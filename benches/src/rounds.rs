@@ -80,7 +80,12 @@ pub fn run(
     Ok(results)
 }
 
-fn measure(
+/// Measures what is staged, once.
+///
+/// # Errors
+///
+/// If an end fails, or says nothing.
+pub fn measure(
     mut stage: Stage,
     point: Point,
     timing: Timing,
@@ -96,7 +101,7 @@ fn measure(
     let before = relay_cpu(&stage)?;
     stage.source.go()?;
     let reporter = match point.measure {
-        Measure::Stream => &stage.sink,
+        Measure::Stream | Measure::Unread => &stage.sink,
         Measure::PingPong => &stage.source,
     };
     let line = reporter.line(timing.warm_up + timing.time + PATIENCE)?;

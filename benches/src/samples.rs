@@ -7,6 +7,17 @@ pub struct Samples {
 }
 
 impl Samples {
+    /// None yet.
+    pub const fn new() -> Self {
+        Self { values: Vec::new() }
+    }
+
+    /// All of these.
+    pub fn of(mut values: Vec<f64>) -> Self {
+        values.sort_by(f64::total_cmp);
+        Self { values }
+    }
+
     /// Adds the value of one more round.
     pub fn push(&mut self, value: f64) {
         let place = self.values.partition_point(|have| *have < value);
@@ -23,6 +34,16 @@ impl Samples {
         }
         let low = *self.values.get(upper.checked_sub(1)?)?;
         Some(f64::midpoint(low, high))
+    }
+
+    /// The least value.
+    pub fn least(&self) -> Option<f64> {
+        self.values.first().copied()
+    }
+
+    /// The greatest value.
+    pub fn greatest(&self) -> Option<f64> {
+        self.values.last().copied()
     }
 
     /// The distance from the least to the greatest value as a part of the median: how much

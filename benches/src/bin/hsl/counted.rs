@@ -8,7 +8,8 @@ use std::process::{Command, Stdio};
 use madgate_benches::table::Table;
 use serde::Serialize;
 
-use crate::exchange::{How, Memory, Plan, both_ends};
+use crate::exchange::both_ends;
+use crate::plan::{How, Memory, Plan};
 
 /// Messages of case 1 and case 2: a control message, and a rendezvous.
 const CASES: [(&str, usize, Memory); 3] = [
@@ -59,12 +60,7 @@ pub(crate) fn print(quick: bool, json: bool) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     for (case, bytes, memory) in CASES {
         for how in How::ALL {
-            let plan = |rounds| Plan {
-                how,
-                memory,
-                sizes: vec![bytes],
-                rounds,
-            };
+            let plan = |rounds| Plan::of(how, memory, vec![bytes], rounds);
             let line = match count(&plan, rounds, strace) {
                 Ok(counted) => counted.line(case, how.name()),
                 Err(error) => {

@@ -1,11 +1,20 @@
-//! Remote write: what a message costs, as papers 000 and 004 measured it.
+//! Remote write: what a message costs, as papers 000 and 004 measured it, and beside others.
 //!
 //! - Their table 2: system calls, interrupts and copies for each message, counted by the cards
 //!   themselves, and by `strace` from outside (many messages less none).
 //! - Their ping-pong: half of a round trip and bandwidth for sizes from 1 byte to 4 MiB, by
-//!   polling, by interrupts and adaptively, with memory of the arena and with other memory.
+//!   polling, by interrupts and adaptively; with memory of the arena and with other memory, also
+//!   registered for each message, and through a registration cache.
+//! - What happens at the threshold between the two transmission modules.
+//! - A port, and whole messages over remote write and shared memory, beside UCX; and to be woken,
+//!   beside the bare call.
 //!
-//! Two processes with a port between them, and nothing else.
+//! ```text
+//!  main ── counted, ping_pong, threshold, beside: what is measured, and how it is told
+//!                     │          │                   │
+//!                   plan ──> exchange ──> end ══════ end (another process)
+//!                                         port        port
+//! ```
 //!
 //! ```text
 //! cargo run --release -p madgate-benches --bin hsl -- --help
@@ -13,17 +22,27 @@
 
 #![forbid(unsafe_code)]
 
+mod beside;
 mod counted;
+mod end;
 mod exchange;
 mod ping_pong;
+mod plan;
+mod plot;
+mod threshold;
+mod translation;
+mod ucx;
+mod waking;
 
 use std::io;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 use madgate_benches::Machine;
+use madgate_benches::children::ChildCommand;
 
-use exchange::Plan;
+use plan::Plan;
 
 /// Measures remote write between two processes.
 #[derive(Debug, Parser)]
@@ -35,27 +54,57 @@ struct Arguments {
     /// Few messages: to see that it works, not how fast anything is.
     #[arg(long)]
     quick: bool,
+    /// Draw the ping-pong too: SVG files in this folder.
+    #[arg(long, value_name = "DIR")]
+    plot: Option<PathBuf>,
+    /// What is measured.
+    #[arg(long, value_enum, value_delimiter = ',', num_args = 1.., default_values_t = Table::ALL)]
+    tables: Vec<Table>,
     #[command(subcommand)]
-    child: Option<ChildCommand>,
+    child: Option<Child>,
+}
+
+/// What can be measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Table {
+    /// System calls, interrupts and copies.
+    Costs,
+    /// Half round trip and bandwidth for each size.
+    PingPong,
+    /// Where rendezvous begins.
+    Threshold,
+    /// UCX, and bare wake-ups.
+    Beside,
+}
+
+impl Table {
+    const ALL: [Self; 4] = [Self::Costs, Self::PingPong, Self::Threshold, Self::Beside];
 }
 
 /// What this program does in the processes that it starts.
 #[derive(Debug, Subcommand)]
 #[command(hide = true)]
-enum ChildCommand {
+enum Child {
     /// Both ends of an exchange, of which nothing is printed: for `strace`.
     #[command(hide = true)]
     Exchange(Plan),
     /// The end that answers.
     #[command(hide = true)]
     Peer(exchange::Peer),
+    /// The end that is woken by bare calls.
+    #[command(hide = true)]
+    Sleeper(waking::Sleeper),
+    #[command(flatten)]
+    Shared(ChildCommand),
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let result = match &arguments.child {
-        Some(ChildCommand::Exchange(plan)) => exchange::both_ends(plan).map(drop),
-        Some(ChildCommand::Peer(peer)) => peer.run(),
+    let result = match arguments.child {
+        Some(Child::Exchange(plan)) => exchange::both_ends(&plan).map(drop),
+        Some(Child::Peer(peer)) => peer.run(),
+        Some(Child::Sleeper(sleeper)) => sleeper.run(),
+        Some(Child::Shared(child)) => child.run(),
         None => bench(&arguments),
     };
     match result {
@@ -69,6 +118,14 @@ fn main() -> ExitCode {
 
 fn bench(arguments: &Arguments) -> io::Result<()> {
     Machine::announce();
-    counted::print(arguments.quick, arguments.json)?;
-    ping_pong::print(arguments.quick, arguments.json)
+    let (quick, json) = (arguments.quick, arguments.json);
+    for table in &arguments.tables {
+        match table {
+            Table::Costs => counted::print(quick, json)?,
+            Table::PingPong => ping_pong::print(quick, json, arguments.plot.as_deref())?,
+            Table::Threshold => threshold::print(quick, json)?,
+            Table::Beside => beside::print(quick, json)?,
+        }
+    }
+    Ok(())
 }

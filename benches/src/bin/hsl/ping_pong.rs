@@ -1,11 +1,14 @@
 //! The ping-pong of the papers: half of a round trip, and bandwidth, for each size.
 
 use std::io::{self, Write};
+use std::path::Path;
 
 use madgate_benches::table::Table;
 use serde::Serialize;
 
-use crate::exchange::{How, Memory, Plan, both_ends};
+use crate::exchange::both_ends;
+use crate::plan::{How, Memory, Plan};
+use crate::plot::{self, Curve};
 
 /// Messages are 1 byte to 4 MiB.
 const LARGEST_SHIFT: u32 = 22;
@@ -35,8 +38,8 @@ fn bandwidth(bytes: usize, half_rtt_us: f64) -> f64 {
     bytes / half_rtt_us / 1e3
 }
 
-/// Measures, and prints what was measured.
-pub(crate) fn print(quick: bool, json: bool) -> io::Result<()> {
+/// Measures, and prints what was measured; draws it too, where `plots` says.
+pub(crate) fn print(quick: bool, json: bool, plots: Option<&Path>) -> io::Result<()> {
     let step = if quick { 11 } else { 1 };
     let sizes: Vec<usize> = (0..=LARGEST_SHIFT)
         .step_by(step)
@@ -47,18 +50,13 @@ pub(crate) fn print(quick: bool, json: bool) -> io::Result<()> {
     for how in How::ALL {
         for memory in Memory::ALL {
             eprintln!("ping-pong: {}, {} memory", how.name(), memory.name());
-            let plan = Plan {
-                how,
-                memory,
-                sizes: sizes.clone(),
-                rounds,
-            };
+            let plan = Plan::of(how, memory, sizes.clone(), rounds);
             match both_ends(&plan) {
                 Ok(outcome) => ways.push(Way {
                     how,
                     memory,
                     half_rtt_us: outcome
-                        .half_rtt_us
+                        .each_us
                         .iter()
                         .map(|samples| samples.median().unwrap_or(f64::NAN))
                         .collect(),
@@ -70,11 +68,40 @@ pub(crate) fn print(quick: bool, json: bool) -> io::Result<()> {
             }
         }
     }
+    if let Some(folder) = plots {
+        draw(&ways, &sizes, folder)?;
+    }
     if json {
         print_json(&ways, &sizes)
     } else {
-        print_table(&ways, &sizes)
+        print_tables(&ways, &sizes)
     }
+}
+
+fn draw(ways: &[Way], sizes: &[usize], folder: &Path) -> io::Result<()> {
+    let curves = |of: &dyn Fn(usize, f64) -> f64| -> Vec<Curve> {
+        ways.iter()
+            .map(|way| Curve {
+                name: format!("{}, {}", way.how.name(), way.memory.name()),
+                points: sizes
+                    .iter()
+                    .zip(&way.half_rtt_us)
+                    .map(|(bytes, half)| (*bytes, of(*bytes, *half)))
+                    .collect(),
+            })
+            .collect()
+    };
+    std::fs::create_dir_all(folder)?;
+    plot::write(
+        &folder.join("half-round-trip.svg"),
+        "half round trip, µs",
+        &curves(&|_, half| half),
+    )?;
+    plot::write(
+        &folder.join("bandwidth.svg"),
+        "bandwidth, GB/s",
+        &curves(&bandwidth),
+    )
 }
 
 fn print_json(ways: &[Way], sizes: &[usize]) -> io::Result<()> {
@@ -95,38 +122,38 @@ fn print_json(ways: &[Way], sizes: &[usize]) -> io::Result<()> {
     Ok(())
 }
 
-fn print_table(ways: &[Way], sizes: &[usize]) -> io::Result<()> {
-    let names = ways
-        .iter()
-        .map(|way| format!("{}, {}", way.how.name(), way.memory.name()));
+fn print_tables(ways: &[Way], sizes: &[usize]) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
-    let mut table = Table::new(
-        ["half round trip, µs".to_owned()]
-            .into_iter()
-            .chain(names.clone()),
-    );
-    for (place, bytes) in sizes.iter().enumerate() {
-        let figures = ways
-            .iter()
-            .map(|way| format!("{:.2}", way.half_rtt_us[place]));
-        table.row([format!("{bytes} B")].into_iter().chain(figures));
-    }
-    writeln!(stdout, "\n{table}")?;
-    let mut table = Table::new(["bandwidth, GB/s".to_owned()].into_iter().chain(names));
-    for (place, bytes) in sizes.iter().enumerate() {
-        let figures = ways
-            .iter()
-            .map(|way| format!("{:.3}", bandwidth(*bytes, way.half_rtt_us[place])));
-        table.row([format!("{bytes} B")].into_iter().chain(figures));
-    }
-    writeln!(stdout, "{table}")?;
-    for way in ways {
-        if let Some(bytes) = half_bandwidth(way, sizes) {
-            let (how, memory) = (way.how.name(), way.memory.name());
-            writeln!(
-                stdout,
-                "half of the bandwidth of {how} with {memory} memory: {bytes} B"
-            )?;
+    for how in How::ALL {
+        let ways: Vec<&Way> = ways.iter().filter(|way| way.how == how).collect();
+        if ways.is_empty() {
+            continue;
+        }
+        let columns = |what: &'static str| {
+            let names = ways.iter().map(|way| way.memory.name());
+            names.map(move |name| format!("{name}, {what}"))
+        };
+        let header = [how.name().to_owned()].into_iter();
+        let mut table = Table::new(header.chain(columns("µs")).chain(columns("GB/s")));
+        for (place, bytes) in sizes.iter().enumerate() {
+            let halves = ways
+                .iter()
+                .map(|way| format!("{:.2}", way.half_rtt_us[place]));
+            let rates = ways
+                .iter()
+                .map(|way| format!("{:.3}", bandwidth(*bytes, way.half_rtt_us[place])));
+            let size = [format!("{bytes} B")];
+            table.row(size.into_iter().chain(halves).chain(rates));
+        }
+        writeln!(stdout, "\n{table}")?;
+        for way in ways {
+            if let Some(bytes) = half_bandwidth(way, sizes) {
+                let memory = way.memory.name();
+                writeln!(
+                    stdout,
+                    "half of its bandwidth with {memory} memory: {bytes} B"
+                )?;
+            }
         }
     }
     let first = |how| {
@@ -137,7 +164,7 @@ fn print_table(ways: &[Way], sizes: &[usize]) -> io::Result<()> {
         let ratio = interrupt / polling;
         writeln!(
             stdout,
-            "latency of interrupts against polling: {ratio:.2} (MPI-MPC: 26 µs / 15 µs = 1.73)"
+            "\nlatency of interrupts against polling: {ratio:.2} (MPI-MPC: 26 µs / 15 µs = 1.73)"
         )?;
     }
     Ok(())

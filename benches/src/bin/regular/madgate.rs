@@ -49,6 +49,7 @@ impl Contestant for Regular {
         let network = BenchNetwork {
             name: "net",
             protocol: self.protocol,
+            keys: "",
             nodes: &["a0", "b0"],
         };
         let (files, cluster) = write_cluster(&[network], self.wait, "")?;

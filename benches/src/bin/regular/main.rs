@@ -150,7 +150,7 @@ fn print_table(
             continue;
         }
         let rows: &[(&str, f64)] = match point.measure {
-            Measure::Stream => &[("GB/s", 1.0), ("million messages/s", 1e6)],
+            Measure::Stream | Measure::Unread => &[("GB/s", 1.0), ("million messages/s", 1e6)],
             Measure::PingPong => &[("half round trip, median µs", 1.0), ("99 %, µs", 1.0)],
         };
         for (index, (title, unit)) in rows.iter().enumerate() {
@@ -158,8 +158,8 @@ fn print_table(
             cells.extend(names.clone().map(|name| {
                 let median = results.get(&(name, point)).and_then(|figures| {
                     match (point.measure, index) {
-                        (Measure::Stream, 0) => &figures.gb_per_s,
-                        (Measure::Stream, _) => &figures.messages_per_s,
+                        (Measure::Stream | Measure::Unread, 0) => &figures.gb_per_s,
+                        (Measure::Stream | Measure::Unread, _) => &figures.messages_per_s,
                         (Measure::PingPong, 0) => &figures.half_rtt_us,
                         (Measure::PingPong, _) => &figures.half_rtt_p99_us,
                     }
@@ -177,7 +177,7 @@ fn print_table(
             let figure = |name| {
                 let figures = results.get(&(name, *point))?;
                 match point.measure {
-                    Measure::Stream => figures.gb_per_s.median(),
+                    Measure::Stream | Measure::Unread => figures.gb_per_s.median(),
                     Measure::PingPong => figures.half_rtt_us.median(),
                 }
             };
@@ -187,7 +187,7 @@ fn print_table(
             .iter()
             .filter_map(|point| {
                 let of_what = match point.measure {
-                    Measure::Stream => "bandwidth",
+                    Measure::Stream | Measure::Unread => "bandwidth",
                     Measure::PingPong => "half round trip",
                 };
                 let (bytes, ratio) = (point.message_bytes, ratio(point)?);

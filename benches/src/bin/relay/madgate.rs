@@ -27,6 +27,7 @@ impl Contestant for Madgate {
         let network = |name, nodes| BenchNetwork {
             name,
             protocol: "tcp",
+            keys: "",
             nodes,
         };
         let networks = [

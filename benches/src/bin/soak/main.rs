@@ -94,11 +94,13 @@ fn soak(time: Duration) -> io::Result<()> {
     let left = BenchNetwork {
         name: "left",
         protocol: "tcp",
+        keys: "",
         nodes: &["a0", "c0", "gw"],
     };
     let right = BenchNetwork {
         name: "right",
         protocol: "shm",
+        keys: "",
         nodes: &["gw", "b0"],
     };
     let (_files, cluster) = write_cluster(&[left, right], Wait::Adaptive, SETTINGS)?;

@@ -1,0 +1,352 @@
+//! One end of a port: sends and receives as the plan says, and counts.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use madgate_benches::process::PATIENCE;
+use madgate_benches::samples::Samples;
+use madgate_tm::hsl::port::{Arrived, Block, Port, PortStart, PortTuning};
+use madgate_tm::hsl::{Counters, counters};
+use madgate_tm::{Interest, Poller};
+use serde::{Deserialize, Serialize};
+
+use crate::plan::{How, Memory, Plan, Traffic, WARM_UP};
+use crate::translation::Translation;
+
+/// Looks that find nothing before the processor goes to somebody else: much longer than an
+/// answer takes when the other end runs.
+const LOOKS_BETWEEN_YIELDS: u32 = 20_000;
+/// Room for messages of 4 MiB, three at each end, and for those of all smaller sizes.
+const ARENA_BYTES: usize = 48 << 20;
+/// Messages of a stream that are on their way at once.
+const WINDOW: usize = 4;
+
+/// What one end counted.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub(crate) struct Counted {
+    /// System calls that cards made: doorbells, and writes through the kernel.
+    pub(crate) calls: u64,
+    pub(crate) interrupts: u64,
+    /// Copies that are neither the card's nor the application's.
+    pub(crate) copies: u64,
+    /// Messages that were sent.
+    pub(crate) messages: u64,
+}
+
+impl Counted {
+    fn of(cards: Counters, port: &Port, copied_out: u64) -> Self {
+        let ports = port.counters();
+        Self {
+            calls: cards.doorbells + cards.foreign_calls,
+            interrupts: cards.interrupts,
+            copies: ports.copies + copied_out,
+            messages: ports.shorts + ports.rendezvous,
+        }
+    }
+
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self {
+            calls: self.calls + other.calls,
+            interrupts: self.interrupts + other.interrupts,
+            copies: self.copies + other.copies,
+            messages: self.messages + other.messages,
+        }
+    }
+}
+
+/// One end.
+pub(crate) struct End {
+    port: Port,
+    how: How,
+    memory: Memory,
+    traffic: Traffic,
+    spin: Duration,
+    translation: Translation,
+    poller: Poller,
+    /// Where messages are copied to that are read.
+    scratch: Vec<u8>,
+    copied_out: u64,
+}
+
+/// Blocks of one size: what is sent, and what will be posted next.
+struct Blocks {
+    out: Vec<Block>,
+    spare: Vec<Block>,
+}
+
+fn failed(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
+    io::Error::other(error)
+}
+
+/// Sleeps until the other end has said something.
+fn wait_for(start: &PortStart) -> io::Result<()> {
+    let mut poller = Poller::new()?;
+    poller.add(start, 0, Interest::Readable)?;
+    poller.wait(Some(PATIENCE)).map(drop)
+}
+
+impl End {
+    pub(crate) fn new(socket: UnixStream, connects: bool, plan: &Plan) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        let tuning = PortTuning {
+            threshold_bytes: plan.threshold,
+            // What comes early waits until something is posted for it.
+            buffers: 0,
+            arena_bytes: ARENA_BYTES,
+            mode: plan.how.mode(),
+            foreign: plan.memory != Memory::Arena,
+            ..PortTuning::default()
+        };
+        let mut start = PortStart::new(socket, connects, tuning).map_err(failed)?;
+        let port = loop {
+            match start.advance().map_err(failed)? {
+                Some(port) => break port,
+                // Asleep: calls that only look would be counted from outside.
+                None => wait_for(&start)?,
+            }
+        };
+        let mut poller = Poller::new()?;
+        let (descriptor, interest) = port.descriptor();
+        if plan.how == How::Adaptive {
+            poller.add(descriptor, 0, interest)?;
+        }
+        poller.wait(Some(Duration::ZERO))?;
+        Ok(Self {
+            port,
+            how: plan.how,
+            memory: plan.memory,
+            traffic: plan.traffic,
+            spin: Duration::from_micros(plan.spin_us),
+            translation: Translation::of(plan.memory)?,
+            poller,
+            scratch: vec![0; plan.sizes.iter().copied().max().unwrap_or(0)],
+            copied_out: 0,
+        })
+    }
+
+    pub(crate) fn counted(&self) -> Counted {
+        Counted::of(counters(), &self.port, self.copied_out)
+    }
+
+    fn block(&self, bytes: usize) -> io::Result<Vec<Block>> {
+        let block = match self.memory {
+            Memory::Other | Memory::Translated | Memory::Cached => Block::Other(vec![1; bytes]),
+            Memory::Arena => {
+                let length = u32::try_from(bytes).map_err(io::Error::other)?;
+                let buffer = self.port.arena().allocate(length);
+                let mut buffer = buffer.ok_or_else(|| io::Error::other("the arena is full"))?;
+                buffer.write(0, &vec![1; bytes]);
+                Block::Arena(buffer)
+            }
+        };
+        Ok(vec![block])
+    }
+
+    /// Posts memory for the first message of a size.
+    fn begin(&mut self, bytes: usize) -> io::Result<Blocks> {
+        let blocks = Blocks {
+            out: self.block(bytes)?,
+            spare: self.block(bytes)?,
+        };
+        if bytes > self.port.threshold_bytes() {
+            let first = self.block(bytes)?;
+            self.post(first)?;
+        }
+        Ok(blocks)
+    }
+
+    /// The end that asks, and measures.
+    pub(crate) fn ask(&mut self, bytes: usize, rounds: usize) -> io::Result<Samples> {
+        if self.traffic == Traffic::Stream {
+            return self.stream(bytes, rounds);
+        }
+        let mut blocks = self.begin(bytes)?;
+        let mut samples = Vec::with_capacity(rounds);
+        let mut asked = Instant::now();
+        for _ in 0..rounds {
+            self.send(&mut blocks)?;
+            self.receive(&mut blocks)?;
+            let answered = Instant::now();
+            samples.push((answered - asked).as_secs_f64() * 1e6 / 2.0);
+            asked = answered;
+        }
+        self.check(&blocks, bytes, rounds)?;
+        Ok(Samples::of(samples.split_off(WARM_UP.min(rounds))))
+    }
+
+    /// The end that answers.
+    pub(crate) fn answer(&mut self, bytes: usize, rounds: usize) -> io::Result<()> {
+        if self.traffic == Traffic::Stream {
+            return self.drain(bytes, rounds);
+        }
+        let mut blocks = self.begin(bytes)?;
+        for _ in 0..rounds {
+            self.receive(&mut blocks)?;
+            self.send(&mut blocks)?;
+        }
+        self.check(&blocks, bytes, rounds)
+    }
+
+    /// Sends messages as fast as they are taken, until the other end says that all are there.
+    fn stream(&mut self, bytes: usize, rounds: usize) -> io::Result<Samples> {
+        let idle: io::Result<Vec<_>> = (0..WINDOW).map(|_| self.block(bytes)).collect();
+        let mut idle = idle?;
+        self.send_all(&mut idle, WARM_UP.min(rounds))?;
+        let begun = Instant::now();
+        let counted = rounds.saturating_sub(WARM_UP);
+        self.send_all(&mut idle, counted)?;
+        match self.wait(Port::next_arrived)? {
+            Arrived::Short(_) => {}
+            _ => {
+                return Err(io::Error::other(
+                    "the other end did not say that all is there",
+                ));
+            }
+        }
+        // Far below 2^52.
+        #[allow(clippy::cast_precision_loss, reason = "small numbers")]
+        let messages = counted.max(1) as f64;
+        Ok(Samples::of(vec![
+            begun.elapsed().as_secs_f64() * 1e6 / messages,
+        ]))
+    }
+
+    fn send_all(&mut self, idle: &mut Vec<Vec<Block>>, count: usize) -> io::Result<()> {
+        let (mut begun, mut left) = (0, 0);
+        while left < count {
+            while begun < count
+                && let Some(blocks) = idle.pop()
+            {
+                self.translate(&blocks)?;
+                match self.port.send(blocks).map_err(failed)? {
+                    Ok(_) => begun += 1,
+                    Err(back) => {
+                        idle.push(back);
+                        break;
+                    }
+                }
+            }
+            idle.push(self.wait(|port| port.next_sent().map(|(_, blocks)| blocks))?);
+            left += 1;
+        }
+        Ok(())
+    }
+
+    /// Takes in a stream, and says when all of it is there.
+    fn drain(&mut self, bytes: usize, rounds: usize) -> io::Result<()> {
+        for _ in 0..WINDOW {
+            let blocks = self.block(bytes)?;
+            self.post(blocks)?;
+        }
+        for _ in 0..rounds {
+            match self.wait(Port::next_arrived)? {
+                Arrived::Posted(blocks, length) if length == bytes as u64 => self.post(blocks)?,
+                _ => return Err(io::Error::other("a message came where nothing was posted")),
+            }
+        }
+        while !self.port.send_short(&[1]).map_err(failed)? {
+            self.port.progress().map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Memory that a card is to use is registered first, where that is measured.
+    fn translate(&self, blocks: &[Block]) -> io::Result<()> {
+        for block in blocks {
+            if let Block::Other(bytes) = block
+                && bytes.len() > self.port.threshold_bytes()
+            {
+                self.translation.translate(bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn post(&mut self, blocks: Vec<Block>) -> io::Result<()> {
+        self.translate(&blocks)?;
+        self.port.post(blocks).map_err(failed)
+    }
+
+    /// What arrived last is what was sent.
+    fn check(&self, blocks: &Blocks, bytes: usize, rounds: usize) -> io::Result<()> {
+        let mut arrived = vec![0; bytes];
+        if bytes > self.port.threshold_bytes() {
+            blocks.spare[0].read(0, &mut arrived);
+        } else {
+            arrived.copy_from_slice(&self.scratch[..bytes]);
+        }
+        if rounds == 0 || arrived.iter().all(|byte| *byte == 1) {
+            return Ok(());
+        }
+        Err(io::Error::other("what arrived is not what was sent"))
+    }
+
+    fn send(&mut self, blocks: &mut Blocks) -> io::Result<()> {
+        if self.traffic == Traffic::Short
+            && let Some(Block::Other(bytes)) = blocks.out.first()
+        {
+            while !self.port.send_short(bytes).map_err(failed)? {
+                self.port.progress().map_err(failed)?;
+            }
+            return Ok(());
+        }
+        let mut out = std::mem::take(&mut blocks.out);
+        self.translate(&out)?;
+        loop {
+            match self.port.send(out).map_err(failed)? {
+                Ok(_) => break,
+                Err(back) => out = back,
+            }
+            self.port.progress().map_err(failed)?;
+        }
+        blocks.out = self.wait(|port| port.next_sent().map(|(_, blocks)| blocks))?;
+        Ok(())
+    }
+
+    fn receive(&mut self, blocks: &mut Blocks) -> io::Result<()> {
+        match self.wait(Port::next_arrived)? {
+            Arrived::Short(slot) => {
+                slot.copy_out(0, &mut self.scratch[..slot.len()]);
+                self.copied_out += 1;
+            }
+            Arrived::Posted(arrived, _) => {
+                if self.traffic == Traffic::Read {
+                    for block in &arrived {
+                        block.read(0, &mut self.scratch[..block.len()]);
+                    }
+                }
+                let next = std::mem::replace(&mut blocks.spare, arrived);
+                self.post(next)?;
+            }
+            _ => return Err(io::Error::other("a message came where nothing was posted")),
+        }
+        Ok(())
+    }
+
+    fn wait<T>(&mut self, mut take: impl FnMut(&mut Port) -> Option<T>) -> io::Result<T> {
+        let (mut looks, mut since) = (0_u32, None);
+        loop {
+            self.port.progress().map_err(failed)?;
+            if let Some(taken) = take(&mut self.port) {
+                return Ok(taken);
+            }
+            looks += 1;
+            if self.how != How::Adaptive {
+                // A handler that is interrupted needs a processor too.
+                if self.how == How::Interrupt || looks.is_multiple_of(LOOKS_BETWEEN_YIELDS) {
+                    std::thread::yield_now();
+                }
+                std::hint::spin_loop();
+                continue;
+            }
+            if !self.spin.is_zero() && since.get_or_insert_with(Instant::now).elapsed() < self.spin
+            {
+                std::hint::spin_loop();
+            } else if self.port.arm().map_err(failed)? {
+                self.poller.wait(Some(PATIENCE))?;
+                self.port.acknowledge();
+            }
+        }
+    }
+}
