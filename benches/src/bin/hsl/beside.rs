@@ -124,7 +124,7 @@ const THOROUGH: Effort = Effort {
     rounds: 7,
     round_trips: 200_000,
     wake_ups: 3000,
-    bytes: 2 << 30,
+    bytes: 1 << 30,
     time: Duration::from_millis(700),
 };
 

@@ -55,6 +55,8 @@ pub(crate) fn measure(test: Test, bytes: usize, rounds: usize) -> io::Result<f64
         arguments.extend(["-f", "-v", "-t", name].map(str::to_owned));
         arguments.extend(["-s".to_owned(), bytes.to_string()]);
         arguments.extend(["-n".to_owned(), rounds.to_string()]);
+        // As many to begin with as a share of them, however large they are.
+        arguments.extend(["-w".to_owned(), (rounds / 10).max(1).to_string()]);
         let client = Process::program("env", arguments)?;
         match figures(&client) {
             Ok(line) => {
