@@ -238,7 +238,7 @@ impl Gateway {
                 departures.push(departure);
             });
         for departure in departures {
-            black_box(self.transit.handle_departure(&departure));
+            black_box(self.transit.handle_departure(&departure, NOW));
         }
     }
 

@@ -1,12 +1,17 @@
 //! What the engine has done and does.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::instruments::{PipelineCounters, StageTimes};
 
 /// What a gateway has carried and carries. Counters grow for as long as it runs; the rest
 /// says how things are now.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 #[non_exhaustive]
 pub struct Counters {
+    /// Since when it runs.
+    pub uptime: Duration,
     /// Data frames that left.
     pub frames: u64,
     /// Their bytes, headers included.
@@ -42,10 +47,21 @@ pub struct Counters {
     pub links: usize,
     /// Bytes that wait in flows' queues now.
     pub queued_bytes: u64,
+    /// The most bytes that have waited there at once.
+    pub queued_peak_bytes: u64,
     /// Bytes that are promised now, at most.
     pub promised_bytes: u64,
+    /// Flows whose sources have used up what they were promised, now.
+    pub parked_flows: u32,
+    /// How long flows were parked like that because a hop ahead, in the end their destination,
+    /// had not promised more. Times of flows add up; each counts when it has ended.
+    pub parked_ahead: Duration,
+    /// How long they were because this gateway had no memory to promise.
+    pub parked_memory: Duration,
     /// Per network of this gateway, in the order of the cluster file.
     pub networks: Vec<NetworkCounters>,
+    /// Per pair of networks that something has passed between.
+    pub pipelines: Vec<PipelineCounters>,
 }
 
 impl Counters {
@@ -61,6 +77,54 @@ impl Counters {
     }
 }
 
+impl Counters {
+    /// What has happened since `before`, which is of the same gateway: totals are those of the
+    /// time between, `uptime` is how long that was, and the rest is as it is now.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        let mut period = self.clone();
+        period.uptime = self.uptime.saturating_sub(before.uptime);
+        period.parked_ahead = self.parked_ahead.saturating_sub(before.parked_ahead);
+        period.parked_memory = self.parked_memory.saturating_sub(before.parked_memory);
+        subtract([
+            (&mut period.frames, before.frames),
+            (&mut period.bytes, before.bytes),
+            (&mut period.copies, before.copies),
+            (&mut period.copied_bytes, before.copied_bytes),
+            (&mut period.spliced_frames, before.spliced_frames),
+            (&mut period.parked_copies, before.parked_copies),
+            (&mut period.parked_bytes, before.parked_bytes),
+            (&mut period.flows_opened, before.flows_opened),
+            (&mut period.refused, before.refused),
+            (&mut period.stale, before.stale),
+            (&mut period.corrupt, before.corrupt),
+            (&mut period.misbehaved, before.misbehaved),
+        ]);
+        for network in &mut period.networks {
+            let mut known = before.networks.iter();
+            if let Some(before) = known.find(|one| one.name == network.name) {
+                *network = network.since(before);
+            }
+        }
+        for pipeline in &mut period.pipelines {
+            let mut known = before.pipelines.iter();
+            let is_same =
+                |one: &&PipelineCounters| (&one.from, &one.to) == (&pipeline.from, &pipeline.to);
+            if let Some(before) = known.find(is_same) {
+                *pipeline = pipeline.since(before);
+            }
+        }
+        period
+    }
+}
+
+/// Takes from each total what it was before.
+pub(crate) fn subtract<'a>(totals: impl IntoIterator<Item = (&'a mut u64, u64)>) {
+    for (total, before) in totals {
+        *total = total.saturating_sub(before);
+    }
+}
+
 /// What happened on one network.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -71,16 +135,55 @@ pub struct NetworkCounters {
     pub receives: u64,
     /// Bytes of it.
     pub received_bytes: u64,
+    /// Data frames in it.
+    pub received_frames: u64,
     /// Calls that sent something.
     pub sends: u64,
     /// Bytes of it.
     pub sent_bytes: u64,
+    /// Data frames in it.
+    pub sent_frames: u64,
+    /// Time in calls that send on this network, whichever thread made them.
+    pub sending: Duration,
     /// Times that a lane took less than there was.
     pub blocked: u64,
     /// Times that the receiver slept.
     pub sleeps: u64,
     /// Times that the receiver left the network to the lookout.
     pub leaves: u64,
+    /// Times that the sender slept.
+    pub sender_sleeps: u64,
+    /// Times that a link was given to the sender's thread.
+    pub handed_over: u64,
+    /// Links that wait for it now.
+    pub mailbox: usize,
+    /// What the receiver spends its time on. What it sends itself leaves by other networks.
+    pub receiver: StageTimes,
+    /// What the sender spends its time on.
+    pub sender: StageTimes,
+}
+
+impl NetworkCounters {
+    fn since(&self, before: &Self) -> Self {
+        let mut period = self.clone();
+        period.sending = self.sending.saturating_sub(before.sending);
+        period.receiver = self.receiver.since(&before.receiver);
+        period.sender = self.sender.since(&before.sender);
+        subtract([
+            (&mut period.receives, before.receives),
+            (&mut period.received_bytes, before.received_bytes),
+            (&mut period.received_frames, before.received_frames),
+            (&mut period.sends, before.sends),
+            (&mut period.sent_bytes, before.sent_bytes),
+            (&mut period.sent_frames, before.sent_frames),
+            (&mut period.blocked, before.blocked),
+            (&mut period.sleeps, before.sleeps),
+            (&mut period.leaves, before.leaves),
+            (&mut period.sender_sleeps, before.sender_sleeps),
+            (&mut period.handed_over, before.handed_over),
+        ]);
+        period
+    }
 }
 
 /// The counters that threads add to, batch by batch.
@@ -112,6 +215,10 @@ impl Tally {
 /// The same for one network.
 #[derive(Debug, Default)]
 pub(crate) struct NetworkTally {
+    pub(crate) received_frames: AtomicU64,
+    pub(crate) sending_ns: AtomicU64,
+    pub(crate) sender_sleeps: AtomicU64,
+    pub(crate) handed_over: AtomicU64,
     pub(crate) receives: AtomicU64,
     pub(crate) received_bytes: AtomicU64,
     pub(crate) sends: AtomicU64,
@@ -122,9 +229,12 @@ pub(crate) struct NetworkTally {
 }
 
 impl NetworkTally {
-    pub(crate) fn counters(&self, name: &str) -> NetworkCounters {
+    pub(crate) fn counters(&self) -> NetworkCounters {
         NetworkCounters {
-            name: name.to_owned(),
+            received_frames: read(&self.received_frames),
+            sending: Duration::from_nanos(read(&self.sending_ns)),
+            sender_sleeps: read(&self.sender_sleeps),
+            handed_over: read(&self.handed_over),
             receives: read(&self.receives),
             received_bytes: read(&self.received_bytes),
             sends: read(&self.sends),
@@ -132,6 +242,7 @@ impl NetworkTally {
             blocked: read(&self.blocked),
             sleeps: read(&self.sleeps),
             leaves: read(&self.leaves),
+            ..NetworkCounters::default()
         }
     }
 }

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use madgate_gtm::transit::{Lane, LinkId, LinkLimits};
@@ -18,9 +18,10 @@ use madgate_vchannel::conductor::{Conductor, LinkRequest, Party};
 use madgate_vchannel::{Cluster, NetworkId, NodeId};
 
 use crate::complaints::Complaints;
-use crate::counters::{Counters, NetworkTally, Tally, add, read};
+use crate::counters::{Counters, NetworkCounters, NetworkTally, Tally, add, read};
 use crate::fault::Fault;
 use crate::frame::Frame;
+use crate::instruments::{Clock, Pipelines, Spent};
 use crate::link::Link;
 use crate::router::Router;
 
@@ -43,7 +44,7 @@ pub(crate) struct Engine {
     /// About what members do.
     complaints: Complaints,
     shared: Mutex<Shared>,
-    started: Instant,
+    pub(crate) clock: Clock,
     stopping: AtomicBool,
     draining: AtomicBool,
     /// Receivers that wait for memory.
@@ -61,6 +62,9 @@ pub(crate) struct Shared {
     pub(crate) dialed: HashMap<LinkRequest, Arc<Link>>,
     /// Links that flows have asked for.
     pub(crate) asked: HashMap<LinkRequest, Asked>,
+    pub(crate) pipelines: Pipelines,
+    /// The most bytes that have waited in flows' queues at once.
+    queued_peak_bytes: u64,
 }
 
 /// A link that flows have asked for.
@@ -81,6 +85,9 @@ pub(crate) struct Hub {
     pub(crate) tally: NetworkTally,
     pub(crate) receiver_waker: Waker,
     pub(crate) sender_waker: Waker,
+    /// What the two threads spend their time on.
+    pub(crate) receiver_spent: Arc<Spent>,
+    pub(crate) sender_spent: Arc<Spent>,
     commands: Mutex<Vec<Command>>,
     has_commands: AtomicBool,
     handovers: Sender<Arc<Link>>,
@@ -138,6 +145,8 @@ impl Hub {
             tally: NetworkTally::default(),
             receiver_waker,
             sender_waker,
+            receiver_spent: Arc::default(),
+            sender_spent: Arc::default(),
             commands: Mutex::default(),
             has_commands: AtomicBool::new(false),
             handovers,
@@ -179,11 +188,24 @@ impl Hub {
         if !link.hand_over() {
             return;
         }
+        add(&self.tally.handed_over, 1);
         if let Err(TrySendError::Full(link)) = self.handovers.try_send(Arc::clone(link)) {
             link.taken_over();
             self.overflowed.store(true, Ordering::Release);
         }
         self.sender_waker.wake();
+    }
+
+    /// What has happened on this network until `now`.
+    fn counters(&self, now: Time, sent_frames: u64) -> NetworkCounters {
+        NetworkCounters {
+            name: self.name.clone(),
+            sent_frames,
+            receiver: self.receiver_spent.times(now),
+            sender: self.sender_spent.times(now),
+            mailbox: self.handovers.len(),
+            ..self.tally.counters()
+        }
     }
 
     /// Whether links were handed over that the mailbox did not take.
@@ -224,6 +246,8 @@ impl Engine {
             links: HashMap::new(),
             dialed: HashMap::new(),
             asked: HashMap::new(),
+            pipelines: Pipelines::new(networks.len()),
+            queued_peak_bytes: 0,
         };
         Self {
             settings: cluster.gateway_settings().clone(),
@@ -235,7 +259,7 @@ impl Engine {
             tally: Tally::default(),
             complaints: Complaints::default(),
             shared: Mutex::new(shared),
-            started: Instant::now(),
+            clock: Clock::start(),
             stopping: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             starving: AtomicUsize::new(0),
@@ -248,7 +272,7 @@ impl Engine {
     }
 
     pub(crate) fn now(&self) -> Time {
-        Time(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        self.clock.now()
     }
 
     /// The time, where rates are kept: what leaves does not need it otherwise.
@@ -459,6 +483,7 @@ impl Engine {
     // ---- what people see -----------------------------------------------------------------
 
     pub(crate) fn counters(&self) -> Counters {
+        let now = self.now();
         let mut counters = Counters {
             copies: read(&self.tally.copies),
             copied_bytes: read(&self.tally.copied_bytes),
@@ -467,11 +492,7 @@ impl Engine {
             parked_bytes: read(&self.tally.parked_bytes),
             corrupt: read(&self.tally.corrupt),
             misbehaved: read(&self.tally.misbehaved),
-            networks: self
-                .networks
-                .iter()
-                .map(|hub| hub.tally.counters(&hub.name))
-                .collect(),
+            uptime: now.since(Time(0)),
             ..Counters::default()
         };
         let shared = self.lock();
@@ -487,6 +508,24 @@ impl Engine {
         counters.promised_bytes = budget.promised();
         counters.links = shared.links.len();
         counters.queued_bytes = shared.transit.queued_bytes();
+        counters.queued_peak_bytes = shared.queued_peak_bytes;
+        counters.parked_flows = carried.parked_flows;
+        counters.parked_ahead = Duration::from_nanos(carried.parked_ahead_ns);
+        counters.parked_memory = Duration::from_nanos(carried.parked_memory_ns);
+        let names: Vec<&str> = self.networks.iter().map(|hub| &*hub.name).collect();
+        counters.pipelines = shared.pipelines.counters(&names);
+        let sent = |to| shared.pipelines.frames_to(to);
+        let networks = self.networks.iter().enumerate();
+        counters.networks = networks
+            .map(|(at, hub)| hub.counters(now, sent(at)))
+            .collect();
         counters
+    }
+}
+
+impl Shared {
+    /// Notes how much waits in flows' queues, if it never was more.
+    pub(crate) fn note_queued(&mut self) {
+        self.queued_peak_bytes = self.queued_peak_bytes.max(self.transit.queued_bytes());
     }
 }

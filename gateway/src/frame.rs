@@ -9,16 +9,48 @@ use madgate_bmm::{Body, Buffer};
 use madgate_gtm::transit::LinkId;
 use madgate_tm::{LentSlot, ReceivedSlot};
 
+use crate::instruments::Arrival;
+
 /// One frame or a run of them, on its way through.
 #[derive(Debug)]
-pub(crate) enum Frame {
-    /// In a batch that arrived, in a slot that arrived, or in memory of its own.
+pub(crate) struct Frame {
+    memory: Memory,
+    pub(crate) arrival: Arrival,
+}
+
+/// Where its bytes are.
+#[derive(Debug)]
+pub(crate) enum Memory {
+    /// In a batch that arrived, in a slot that arrived, in a pipe, or in memory of its own.
     Buffer(Buffer),
     /// Received straight into a slot of the lane that it leaves by.
     Lent(LentFrame),
 }
 
 impl Frame {
+    pub(crate) const fn new(memory: Memory, arrival: Arrival) -> Self {
+        Self { memory, arrival }
+    }
+
+    /// Copies it out of memory that a receiver waits for. Returns the bytes that were copied;
+    /// none where that is done already, or where it is ready to leave.
+    pub(crate) fn detach(&mut self) -> usize {
+        match &mut self.memory {
+            Memory::Buffer(buffer) => buffer.detach(),
+            Memory::Lent(_) => 0,
+        }
+    }
+
+    /// As what leaves by `link`.
+    pub(crate) fn into_buffer(self, link: LinkId) -> Buffer {
+        match self.memory {
+            Memory::Buffer(buffer) => buffer,
+            Memory::Lent(lent) => lent.into_buffer(link),
+        }
+    }
+}
+
+impl Memory {
     /// A range of a batch.
     pub(crate) fn shared(bytes: Bytes) -> Self {
         Self::Buffer(Buffer::shared(bytes))
@@ -34,23 +66,6 @@ impl Frame {
                 range: payload,
             },
         ))
-    }
-
-    /// Copies it out of memory that a receiver waits for. Returns the bytes that were copied;
-    /// none where that is done already, or where it is ready to leave.
-    pub(crate) fn detach(&mut self) -> usize {
-        match self {
-            Self::Buffer(buffer) => buffer.detach(),
-            Self::Lent(_) => 0,
-        }
-    }
-
-    /// As what leaves by `link`.
-    pub(crate) fn into_buffer(self, link: LinkId) -> Buffer {
-        match self {
-            Self::Buffer(buffer) => buffer,
-            Self::Lent(lent) => lent.into_buffer(link),
-        }
     }
 }
 

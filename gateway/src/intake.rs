@@ -9,30 +9,35 @@ use madgate_gtm::{Header, Kind, Time};
 use madgate_tm::LaneClass;
 use madgate_vchannel::conductor::{LinkRequest, Party};
 
+use crate::counters::add;
 use crate::engine::{Engine, Shared, Touched};
 use crate::fault::Fault;
-use crate::frame::Frame;
+use crate::frame::{Frame, Memory};
 use crate::link::Link;
 use crate::router::Unroutable;
 use crate::scan::Item;
 
 impl Engine {
-    /// Takes the `items` of a batch in; `whole` is the bytes that they refer to. The links
+    /// Takes the `items` of a batch in, which came at `now`; `whole` is the bytes that they
+    /// refer to. The links
     /// that have something to send now are added to `touched`, whatever else happens.
     pub(crate) fn take_in(
         &self,
         from: &Arc<Link>,
         items: &mut Vec<Item>,
         whole: &Bytes,
+        now: Time,
         touched: &mut Touched,
     ) -> Result<(), Fault> {
-        let now = self.now();
+        let arrival = from.arrival(now);
         let mut is_answered = false;
+        let mut frames = 0;
         let mut shared = self.lock();
         for item in items.drain(..) {
             match item {
                 Item::Run { run, at, largest } => {
-                    let frame = Frame::shared(whole.slice(at));
+                    let frame = Frame::new(Memory::shared(whole.slice(at)), arrival);
+                    frames += u64::from(run.frames);
                     self.take_run(&mut shared, from, &run, largest, frame, now, touched)?;
                 }
                 Item::Opening {
@@ -47,7 +52,8 @@ impl Engine {
                     }
                     let route = route.map_err(|_| Refusal::NoRoute);
                     shared = self.lock();
-                    let frame = Frame::shared(whole.slice(at));
+                    let frame = Frame::new(Memory::shared(whole.slice(at)), arrival);
+                    frames += 1;
                     let to_dial = self.open(
                         &mut shared,
                         from,
@@ -76,6 +82,7 @@ impl Engine {
             }
         }
         drop(shared);
+        add(&self.networks[from.network].tally.received_frames, frames);
         if is_answered {
             self.conductor
                 .challenge_answered(from.request.peer, from.peer_incarnation);
@@ -83,15 +90,17 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes one frame in that is not part of a batch.
+    /// Takes one frame in that is not part of a batch, and came at `now`.
     pub(crate) fn take_frame(
         &self,
         from: &Arc<Link>,
         run: &Run,
-        frame: Frame,
+        memory: Memory,
+        now: Time,
         touched: &mut Touched,
     ) -> Result<(), Fault> {
-        let now = self.now();
+        let frame = Frame::new(memory, from.arrival(now));
+        add(&self.networks[from.network].tally.received_frames, 1);
         let mut shared = self.lock();
         self.take_run(&mut shared, from, run, run.bytes, frame, now, touched)
     }

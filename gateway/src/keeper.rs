@@ -13,6 +13,7 @@ use madgate_vchannel::conductor::{EstablishedLink, LinkEvent, LinkRequest, Party
 
 use crate::engine::{Command, Engine, INTEREST, Touched};
 use crate::fault::Fault;
+use crate::instruments::Stopwatch;
 use crate::link::Link;
 
 /// How often flows and links that nobody uses are looked for.
@@ -30,6 +31,8 @@ pub(crate) struct Keeper {
     /// Closed when the engine stops.
     stop: Receiver<()>,
     touched: Touched,
+    /// Nobody reads it: what the keeper sends is little.
+    watch: Stopwatch,
     /// Links that cannot be had, and why, until somebody has been warned. Most peers that are
     /// absent have left, and nobody needs them.
     absent: HashMap<LinkRequest, String>,
@@ -41,7 +44,9 @@ impl Keeper {
         events: Receiver<LinkEvent>,
         stop: Receiver<()>,
     ) -> Self {
+        let watch = Stopwatch::new(engine.clock, Arc::default());
         Self {
+            watch,
             engine,
             events,
             stop,
@@ -75,7 +80,7 @@ impl Keeper {
                 next_sweep = self.engine.now() + SWEEP;
                 self.sweep();
             }
-            self.engine.serve_all(&mut self.touched);
+            self.engine.serve_all(&mut self.touched, &mut self.watch);
         }
     }
 
@@ -152,9 +157,11 @@ impl Keeper {
             bulk,
         } = established;
         let engine = Arc::clone(&self.engine);
-        let Some(hub) = engine.hub(request.network) else {
+        let is_its = |hub: &crate::engine::Hub| hub.network == request.network;
+        let Some(network) = engine.networks.iter().position(is_its) else {
             return;
         };
+        let hub = &engine.networks[network];
         if engine.is_draining() || engine.is_stopping() {
             engine.conductor.link_closed(id);
             return;
@@ -176,6 +183,7 @@ impl Keeper {
                 transit,
                 id,
                 request,
+                network,
                 peer_incarnation,
                 is_dialed,
                 urgent.sender,

@@ -24,7 +24,8 @@
 //!
 //! Where to start reading: `scan.rs` says what is in a batch, `intake.rs` takes it in,
 //! `serve.rs` sends. `receiver/` and `sender.rs` are the two threads of each network,
-//! `keeper.rs` is the one for everything that is not data.
+//! `keeper.rs` is the one for everything that is not data. `instruments/` says what they
+//! spend their time on.
 
 #![forbid(unsafe_code)]
 
@@ -37,6 +38,7 @@ mod error;
 mod fault;
 mod frame;
 mod gateway;
+mod instruments;
 mod intake;
 mod keeper;
 mod link;
@@ -51,3 +53,4 @@ pub use counters::{Counters, NetworkCounters};
 pub use drain::DrainReport;
 pub use error::StartError;
 pub use gateway::Gateway;
+pub use instruments::{HopLatency, PipelineCounters, StageTimes};

@@ -11,6 +11,7 @@ use madgate_gtm::{Header, Kind, Time};
 use madgate_tm::{LaneClass, LaneSender, Shape};
 use madgate_vchannel::conductor::LinkRequest;
 
+use crate::instruments::Arrival;
 use crate::scan::frame_length;
 
 /// Pings and pongs that wait for a link at most.
@@ -30,6 +31,8 @@ pub(crate) struct Link {
     pub(crate) id: u64,
     /// What it is for, and who is at the other end.
     pub(crate) request: LinkRequest,
+    /// The place of its network among those of the engine.
+    pub(crate) network: usize,
     pub(crate) peer_incarnation: u64,
     /// Whether data leaves by it (dialled), or arrives on it.
     pub(crate) is_dialed: bool,
@@ -52,10 +55,12 @@ pub(crate) struct Link {
 }
 
 impl Link {
+    #[allow(clippy::too_many_arguments, reason = "everything that a link is")]
     pub(crate) fn new(
         transit: LinkId,
         id: u64,
         request: LinkRequest,
+        network: usize,
         peer_incarnation: u64,
         is_dialed: bool,
         urgent: Box<dyn LaneSender>,
@@ -65,6 +70,7 @@ impl Link {
             transit,
             id,
             request,
+            network,
             peer_incarnation,
             is_dialed,
             lent: Arc::default(),
@@ -77,6 +83,7 @@ impl Link {
                 held_until: None,
                 is_timed: false,
                 departed: Vec::new(),
+                departed_at: Time(0),
                 control: Vec::new(),
             }),
             wanted: AtomicBool::new(false),
@@ -105,6 +112,14 @@ impl Link {
         match shape {
             Shape::Static { slot_bytes, .. } => Some(slot_bytes),
             Shape::Dynamic { .. } => None,
+        }
+    }
+
+    /// Where and when frames came that have come on it now.
+    pub(crate) const fn arrival(&self, at: Time) -> Arrival {
+        Arrival {
+            network: self.network,
+            at,
         }
     }
 
@@ -211,6 +226,15 @@ impl Link {
     }
 }
 
+/// Frames that leave, or have left.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Departed {
+    /// What they are in the flow table.
+    pub(crate) departure: Departure,
+    /// Since when they are here.
+    pub(crate) arrival: Arrival,
+}
+
 /// The sending halves of a link, and what waits for them.
 #[derive(Debug)]
 pub(crate) struct Output {
@@ -221,7 +245,9 @@ pub(crate) struct Output {
     /// Whether the sender's thread looks again then.
     pub(crate) is_timed: bool,
     /// What has left and the flow table does not know of yet.
-    pub(crate) departed: Vec<Departure>,
+    pub(crate) departed: Vec<Departed>,
+    /// When it did.
+    pub(crate) departed_at: Time,
     control: Vec<u8>,
 }
 
@@ -236,6 +262,11 @@ impl Output {
     pub(crate) fn lanes(&mut self) -> [&mut LaneOutput; 2] {
         [&mut self.urgent, &mut self.bulk]
     }
+
+    /// Whether there is a lane that something can be offered to.
+    pub(crate) fn can_send(&self) -> bool {
+        self.urgent.can_send() || self.bulk.can_send()
+    }
 }
 
 /// One lane's sending half.
@@ -244,7 +275,7 @@ pub(crate) struct LaneOutput {
     /// `None` when the link is closed and its sender's thread has let go of it.
     pub(crate) sender: Option<Box<dyn LaneSender>>,
     /// Frames with what they are in the flow table; control frames with nothing.
-    pub(crate) outbox: Outbox<Option<Departure>>,
+    pub(crate) outbox: Outbox<Option<Departed>>,
     /// Whether the lane took less than it was offered: the sender's thread waits for it.
     pub(crate) is_blocked: bool,
     /// Whether the sender's thread has its descriptor in its poller.
@@ -269,6 +300,11 @@ impl LaneOutput {
             is_watched: false,
             control_frames: 0,
         }
+    }
+
+    /// Whether something waits and the lane is not known to take no more.
+    pub(crate) fn can_send(&self) -> bool {
+        self.sender.is_some() && !self.is_blocked && !self.outbox.is_empty()
     }
 
     /// Whether the lane lends slots.

@@ -12,8 +12,9 @@ use crossbeam_channel::Receiver as Mailbox;
 use madgate_gtm::Time;
 use madgate_tm::{LaneClass, Poller, Ready};
 
-use crate::counters::read;
+use crate::counters::{add, read};
 use crate::engine::{Engine, Hub, Touched};
+use crate::instruments::{Stage, Stopwatch};
 use crate::link::{LaneOutput, Link};
 use crate::waiting::Waiting;
 
@@ -46,6 +47,7 @@ pub(crate) struct Sender {
     /// When the first of them may go on.
     timed_until: Option<Time>,
     waiting: Waiting,
+    watch: Stopwatch,
     /// When the last link was handed over.
     active_at: Time,
     passes: u32,
@@ -61,6 +63,8 @@ impl Sender {
         handovers: Mailbox<Arc<Link>>,
     ) -> Self {
         let waiting = Waiting::new(engine.settings.wait);
+        let spent = Arc::clone(&engine.networks[network].sender_spent);
+        let watch = Stopwatch::new(engine.clock, spent);
         Self {
             engine,
             network,
@@ -72,6 +76,7 @@ impl Sender {
             timed: VecDeque::new(),
             timed_until: None,
             waiting,
+            watch,
             active_at: Time(0),
             passes: 0,
             touched: Touched::default(),
@@ -92,7 +97,7 @@ impl Sender {
         let mut progress = self.take_handovers();
         progress |= self.try_again();
         progress |= self.serve_timed();
-        self.engine.serve_all(&mut self.touched);
+        self.engine.serve_all(&mut self.touched, &mut self.watch);
         self.passes = self.passes.wrapping_add(1);
         let now = self.engine.now();
         // With every batch handed over, the next one is looked for like the next arrival.
@@ -152,7 +157,9 @@ impl Sender {
             self.let_go(link);
             return;
         }
-        self.engine.serve(link, &mut self.touched);
+        self.watch.end(Stage::Waiting);
+        self.engine.serve(link, &mut self.touched, &mut self.watch);
+        self.watch.end(Stage::HandingOver);
         let mut output = link.output();
         if let Some(at) = output.held_until {
             if !std::mem::replace(&mut output.is_timed, true) {
@@ -236,7 +243,9 @@ impl Sender {
         };
         let (link, class) = (Arc::clone(link), *class);
         link.output().lane(class).is_blocked = false;
-        self.engine.serve(&link, &mut self.touched);
+        self.watch.end(Stage::Waiting);
+        self.engine.serve(&link, &mut self.touched, &mut self.watch);
+        self.watch.end(Stage::HandingOver);
         let mut output = link.output();
         let lane = output.lane(class);
         let is_free = lane.sender.is_none() || !lane.is_blocked;
@@ -306,6 +315,9 @@ impl Sender {
 
     fn look_at_descriptors(&mut self, timeout: Option<Duration>) -> bool {
         self.ready.clear();
+        if timeout != Some(Duration::ZERO) {
+            add(&self.hub().tally.sender_sleeps, 1);
+        }
         match self.poller.wait(timeout) {
             Ok(ready) => self.ready.extend_from_slice(ready),
             Err(error) => tracing::error!(%error, "waiting for the network failed"),

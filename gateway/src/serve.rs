@@ -8,7 +8,8 @@ use madgate_tm::LaneClass;
 use crate::counters::add;
 use crate::engine::{Engine, Hub, Touched};
 use crate::fault::Fault;
-use crate::link::{LaneOutput, Link, Output};
+use crate::instruments::{Stage, Stopwatch};
+use crate::link::{Departed, LaneOutput, Link, Output};
 
 /// Bytes that are taken from flows for a lane before it has sent them: flows take turns up
 /// to there, and no further.
@@ -20,30 +21,26 @@ const CONTROL_BYTES: usize = 16 << 10;
 impl Engine {
     /// Sends what `touched` links have to send, and what follows from it, until nothing is
     /// left that is not blocked.
-    pub(crate) fn serve_all(&self, touched: &mut Touched) {
+    pub(crate) fn serve_all(&self, touched: &mut Touched, watch: &mut Stopwatch) {
         while let Some(link) = touched.next() {
             if self.hands_over() {
-                if let Some(hub) = self.hub(link.request.network) {
-                    hub.hand_over(&link);
-                }
+                self.networks[link.network].hand_over(&link);
             } else {
-                self.serve(&link, touched);
+                self.serve(&link, touched, watch);
             }
         }
     }
 
     /// Sends what one link has to send. If somebody else is sending on it, they do it.
-    pub(crate) fn serve(&self, link: &Arc<Link>, touched: &mut Touched) {
-        let Some(hub) = self.hub(link.request.network) else {
-            return;
-        };
+    pub(crate) fn serve(&self, link: &Arc<Link>, touched: &mut Touched, watch: &mut Stopwatch) {
+        let hub = &self.networks[link.network];
         link.want();
         while link.is_wanted() && !link.is_closed() {
             let Some(mut output) = link.try_output() else {
                 return;
             };
             link.will_look();
-            let pumped = self.pump(hub, link, &mut output, touched);
+            let pumped = self.pump(hub, link, &mut output, touched, watch);
             let waits_for_room = output
                 .lanes()
                 .iter()
@@ -66,14 +63,25 @@ impl Engine {
         link: &Link,
         output: &mut Output,
         touched: &mut Touched,
+        watch: &mut Stopwatch,
     ) -> Result<(), Fault> {
         loop {
             self.fill(link, output, touched);
+            if !output.can_send() {
+                return Ok(());
+            }
+            watch.end(Stage::HandingOver);
             let mut departed = std::mem::take(&mut output.departed);
             let sent = self
                 .flush(hub, &mut output.urgent, &mut departed)
                 .and_then(|urgent| Ok(urgent | self.flush(hub, &mut output.bulk, &mut departed)?));
             output.departed = departed;
+            let (now, took) = watch.end(Stage::Sending);
+            output.departed_at = now;
+            add(
+                &hub.tally.sending_ns,
+                u64::try_from(took.as_nanos()).unwrap_or(u64::MAX),
+            );
             if !sent? {
                 return Ok(());
             }
@@ -86,11 +94,17 @@ impl Engine {
         let now = self.rate_time();
         let mut shared = self.lock();
         output.held_until = None;
-        for departure in output.departed.drain(..) {
-            if let Some(back) = shared.transit.handle_departure(&departure) {
+        for Departed { departure, arrival } in output.departed.drain(..) {
+            let at = output.departed_at;
+            let (frames, bytes) = (departure.frames, departure.bytes);
+            shared
+                .pipelines
+                .note(arrival, link.network, at, frames, bytes);
+            if let Some(back) = shared.transit.handle_departure(&departure, at) {
                 shared.touch_link(back, touched);
             }
         }
+        shared.note_queued();
         let transit = &mut shared.transit;
         if !output.urgent.is_blocked {
             link.push_control(output, |control| {
@@ -115,8 +129,10 @@ impl Engine {
                 OUTBOX_BYTES - queued,
                 now,
                 |frame, departure| {
+                    let arrival = frame.arrival;
+                    let departed = Departed { departure, arrival };
                     to.outbox
-                        .push(frame.into_buffer(link.transit), Some(departure));
+                        .push(frame.into_buffer(link.transit), Some(departed));
                 },
             );
             output.held_until = again.into_iter().chain(output.held_until).min();
@@ -132,14 +148,14 @@ impl Engine {
         &self,
         hub: &Hub,
         output: &mut LaneOutput,
-        departed: &mut Vec<madgate_gtm::transit::Departure>,
+        departed: &mut Vec<Departed>,
     ) -> Result<bool, Fault> {
+        if !output.can_send() {
+            return Ok(false);
+        }
         let Some(sender) = &mut output.sender else {
             return Ok(false);
         };
-        if output.is_blocked || output.outbox.is_empty() {
-            return Ok(false);
-        }
         let before = *output.outbox.counters();
         let flushed = output
             .outbox

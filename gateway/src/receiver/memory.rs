@@ -10,6 +10,7 @@ use madgate_gtm::Time;
 
 use super::Receiver;
 use super::input::Input;
+use crate::instruments::Stage;
 
 /// How long a receiver waits for frames to leave before it has them copied.
 pub(super) const PARK_AFTER: Duration = Duration::from_millis(1);
@@ -110,7 +111,9 @@ impl Receiver {
         self.engine.starve(hub, true);
         // Something may have left since the last look: a token that is there already, or an
         // old one, only makes this look once more.
+        self.watch.end(Stage::HandingOver);
         let fed = self.freed.recv_timeout(PARK_AFTER).is_ok();
+        self.watch.end(Stage::Waiting);
         self.engine.starve(hub, false);
         if !fed {
             self.engine.detach_all();

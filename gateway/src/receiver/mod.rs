@@ -31,6 +31,7 @@ use crate::batch::Batches;
 use crate::counters::add;
 use crate::engine::{Command, Engine, Hub, Touched};
 use crate::fault::Fault;
+use crate::instruments::{Stage, Stopwatch};
 use crate::link::Link;
 use crate::scan::Item;
 use crate::waiting::{PASSES_PER_LOOK, Waiting};
@@ -67,6 +68,7 @@ pub(crate) struct Receiver {
     /// Inputs that have deadlines.
     timed: Vec<usize>,
     waiting: Waiting,
+    watch: Stopwatch,
     passes: u32,
     /// Passes in a row that received something.
     loaded_passes: u32,
@@ -105,6 +107,8 @@ impl Receiver {
         batches: Batches,
     ) -> Self {
         let waiting = Waiting::new(engine.settings.wait);
+        let spent = Arc::clone(&engine.networks[network].receiver_spent);
+        let watch = Stopwatch::new(engine.clock, spent);
         Self {
             engine,
             network,
@@ -115,6 +119,7 @@ impl Receiver {
             hot: Vec::new(),
             timed: Vec::new(),
             waiting,
+            watch,
             passes: 0,
             loaded_passes: 0,
             eased_at: Time(0),
@@ -321,8 +326,7 @@ impl Receiver {
             }
         };
         if progress {
-            let now = self.engine.now();
-            self.heat(index, now);
+            self.heat(index, self.watch.time_of_batch());
         }
         self.note_deadlines(index);
         self.serve_touched();
@@ -331,13 +335,14 @@ impl Receiver {
 
     /// Sends on what links that were touched have to send.
     fn serve_touched(&mut self) {
-        self.engine.serve_all(&mut self.touched);
+        self.engine.serve_all(&mut self.touched, &mut self.watch);
     }
 
     fn receive(&mut self, input: &mut Input) -> Result<bool, Fault> {
         if input.is_static {
             self.receive_slots(input)
         } else {
+            self.watch.end(Stage::Waiting);
             self.receive_stream(input)
         }
     }

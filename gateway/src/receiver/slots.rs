@@ -14,7 +14,8 @@ use madgate_tm::ReceivedSlot;
 use super::Receiver;
 use super::input::Input;
 use crate::fault::Fault;
-use crate::frame::Frame;
+use crate::frame::Memory;
+use crate::instruments::Stage;
 use crate::scan::{Item, run_of, scan};
 
 /// Slots that are taken from one lane before the others have their turn.
@@ -45,7 +46,10 @@ impl Receiver {
             let Some(slot) = input.receiver.try_receive_slot()? else {
                 break;
             };
-            progress = true;
+            if !progress {
+                progress = true;
+                self.watch.end(Stage::Waiting);
+            }
             self.note_received(slot.len());
             if let Some(header) = self.large_frame(input, &slot)? {
                 self.pass_on(input, header, slot)?;
@@ -69,7 +73,7 @@ impl Receiver {
         }
         self.parse_copied(input, batch)?;
         if progress {
-            let now = self.engine.now();
+            let (now, _) = self.watch.end(Stage::HandingOver);
             Self::note_held(input, now);
         }
         Ok(progress)
@@ -99,10 +103,11 @@ impl Receiver {
         let slot = Arc::new(slot);
         input.held.push_back(Arc::downgrade(&slot));
         let payload = HEADER_BYTES..slot.len();
-        let frame = Frame::received(&header.to_bytes(), slot, payload);
+        let memory = Memory::received(&header.to_bytes(), slot, payload);
         let run = run_of(&header, Lane::Bulk);
+        let now = self.watch.time_of_batch();
         self.engine
-            .take_frame(&input.link, &run, frame, &mut self.touched)
+            .take_frame(&input.link, &run, memory, now, &mut self.touched)
     }
 
     /// Takes the frames of copied slots in.
@@ -110,6 +115,7 @@ impl Receiver {
         let Some(mut copied) = batch.take() else {
             return Ok(());
         };
+        self.watch.end(Stage::Receiving);
         self.items.clear();
         let scanned = scan(&copied, input.rules, &mut self.items);
         let scanned = match scanned {
@@ -131,8 +137,9 @@ impl Receiver {
         self.engine.tally.note_copy(frames, bytes);
         let whole = copied.split_to(scanned.used).freeze();
         self.batches.give_back(copied);
+        let now = self.watch.time_of_batch();
         self.engine
-            .take_in(&input.link, &mut self.items, &whole, &mut self.touched)?;
+            .take_in(&input.link, &mut self.items, &whole, now, &mut self.touched)?;
         drop(whole);
         self.serve_touched();
         Ok(())

@@ -20,7 +20,8 @@ use super::input::Input;
 use super::memory::PARK_AFTER;
 use crate::counters::add;
 use crate::fault::Fault;
-use crate::frame::{Frame, LentFrame};
+use crate::frame::{LentFrame, Memory};
+use crate::instruments::Stage;
 use crate::link::Link;
 use crate::scan::run_of;
 
@@ -215,13 +216,15 @@ impl Receiver {
             }
             progress = true;
             self.note_received(received);
+            self.watch.end(Stage::Receiving);
             if input.straight.as_ref().is_some_and(Straight::is_whole)
                 && let Some(Straight { place, run, .. }) = input.straight.take()
             {
                 in_pipes += usize::from(matches!(place, Place::Pipe(_)));
-                let frame = self.frame_in(place);
+                let memory = self.memory_of(place);
+                let now = self.watch.time_of_batch();
                 self.engine
-                    .take_frame(&input.link, &run, frame, &mut self.touched)?;
+                    .take_frame(&input.link, &run, memory, now, &mut self.touched)?;
                 if in_pipes.is_multiple_of(FRAMES_PER_SERVE) {
                     self.serve_touched();
                 }
@@ -231,12 +234,12 @@ impl Receiver {
         Ok(progress)
     }
 
-    fn frame_in(&self, place: Place) -> Frame {
+    fn memory_of(&self, place: Place) -> Memory {
         match place {
-            Place::Slot(frame) => Frame::Lent(frame),
+            Place::Slot(frame) => Memory::Lent(frame),
             Place::Pipe(pipe) => {
                 add(&self.engine.tally.spliced_frames, 1);
-                Frame::Buffer(Buffer::of(Body::Piped(pipe)))
+                Memory::Buffer(Buffer::of(Body::Piped(pipe)))
             }
         }
     }
@@ -272,7 +275,7 @@ impl Receiver {
             None if in_pipes > 0 => 0,
             None => return,
         };
-        self.pipes_used_at = self.engine.now();
+        self.pipes_used_at = self.watch.time_of_batch();
         let of_block = input.rest_of_block();
         self.gather(input, of_frame, of_block);
     }

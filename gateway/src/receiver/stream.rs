@@ -10,6 +10,7 @@ use super::input::Input;
 use super::straight::Begun;
 use crate::counters::add;
 use crate::fault::Fault;
+use crate::instruments::Stage;
 use crate::scan::{bytes_of_credit, scan};
 
 /// Calls that receive from one lane before the others have their turn.
@@ -43,7 +44,9 @@ impl Receiver {
             };
             progress = true;
             self.note_received(received);
+            self.watch.end(Stage::Receiving);
             result = self.parse(input, &mut batch);
+            self.watch.end(Stage::HandingOver);
             if result.is_err() || received < room || input.straight.is_some() {
                 break;
             }
@@ -65,8 +68,9 @@ impl Receiver {
             0
         };
         let whole = batch.split_to(scanned.used).freeze();
+        let now = self.watch.time_of_batch();
         self.engine
-            .take_in(&input.link, &mut self.items, &whole, &mut self.touched)?;
+            .take_in(&input.link, &mut self.items, &whole, now, &mut self.touched)?;
         drop(whole);
         // What came before it leaves first, so that the next frame can go straight.
         self.serve_touched();
@@ -112,8 +116,7 @@ impl Receiver {
             let may_come = bytes_of_credit(promised, fragment);
             certain += may_come.min(usize::try_from(of_block).unwrap_or(usize::MAX));
         }
-        let now = self.engine.now();
-        let now = now.since(Time(0));
+        let now = self.watch.time_of_batch().since(Time(0));
         input.gather.expect(&mut *input.receiver, certain, now);
     }
 

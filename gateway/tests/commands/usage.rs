@@ -194,7 +194,17 @@ fn every_counter_is_in_the_manual() {
     let manual = fs::read_to_string(manual).unwrap();
     let world = World::new("30s");
     let counters = world.path("counters.json");
-    let gateway = world.gateway_with(&["--stats-json", counters.to_str().unwrap()]);
+    let options = [
+        "--stats-json",
+        counters.to_str().unwrap(),
+        "--stats-interval",
+        "50ms",
+    ];
+    let gateway = world.gateway_with(&options);
+    let _serve = world.serve();
+    let bench = world.start_bench(&["stream", "--time", "50ms"]);
+    gateway.wait_said(&["left -> right", "hop p50", "receiving", "sender of right"]);
+    bench.end().succeeded();
     gateway.terminate().succeeded();
     let text = fs::read_to_string(counters).unwrap();
     let counters: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -207,6 +217,9 @@ fn every_counter_is_in_the_manual() {
     };
     explained(&counters, "");
     explained(&networks[0], " of a network");
+    explained(&networks[0]["receiver"], " of a thread");
+    let pipelines = counters["pipelines"].as_array().unwrap();
+    explained(&pipelines[0], " of a pipeline");
 }
 
 #[test]

@@ -61,11 +61,50 @@ fn there_and_back(left: &str, right: &str, settings: &str) -> Counters {
         (0, 0, 0)
     );
     assert!(counters.frames >= 2 * u64::try_from(lengths.len()).unwrap() / 100);
+    check_instruments(&counters);
     println!(
         "{left} to {right}: {counters:#?}, {:.3} copies per frame",
         counters.copies_per_frame()
     );
     counters
+}
+
+/// What the instruments say belongs together, and to what was carried.
+fn check_instruments(counters: &Counters) {
+    let ways: Vec<_> = counters
+        .pipelines
+        .iter()
+        .map(|pipeline| (&*pipeline.from, &*pipeline.to))
+        .collect();
+    assert_eq!(ways, [("left", "right"), ("right", "left")]);
+    let mut carried = (0, 0);
+    for pipeline in &counters.pipelines {
+        carried = (carried.0 + pipeline.frames, carried.1 + pipeline.bytes);
+        assert!(pipeline.pieces <= pipeline.frames);
+        assert_eq!(pipeline.hop.frames(), pipeline.frames);
+        let (median, longest) = (pipeline.hop.quantile(0.5), pipeline.hop.longest());
+        assert!(!median.is_zero() && median <= longest, "{pipeline:?}");
+        assert!(longest <= counters.uptime);
+    }
+    assert_eq!(carried, (counters.frames, counters.bytes));
+    let none = counters.since(counters);
+    assert_eq!((none.frames, none.flows_opened), (0, 0));
+    assert!(none.pipelines.iter().all(|way| way.hop.frames() == 0));
+    assert!(none.uptime.is_zero() && none.networks[0].receiver.waiting.is_zero());
+    assert_eq!(none.flow_limit, counters.flow_limit);
+    assert!(counters.queued_peak_bytes > 0);
+    for network in &counters.networks {
+        let way_out = counters.pipelines.iter().find(|way| way.to == network.name);
+        assert_eq!(network.sent_frames, way_out.unwrap().frames);
+        assert!(network.received_frames > 0 && network.sent_bytes > 0);
+        assert!(!network.sending.is_zero());
+        // Every moment belongs to one stage.
+        for times in [network.receiver, network.sender] {
+            assert_eq!(times.busy() + times.waiting, counters.uptime, "{times:?}");
+        }
+        assert!(!network.receiver.handing_over.is_zero());
+        assert!(network.sender.receiving.is_zero());
+    }
 }
 
 /// How often a receiver left its network to another one.
@@ -81,6 +120,15 @@ fn tcp_to_tcp() {
 #[test]
 fn tcp_to_tcp_through_memory() {
     there_and_back("tcp", "tcp", "[gateway]\nsplice = false");
+}
+
+#[test]
+fn what_goes_through_the_senders_is_sent_by_them() {
+    let counters = there_and_back("tcp", "shm", "[gateway]\nhandover = \"thread\"");
+    for network in &counters.networks {
+        assert!(network.handed_over > 0 && network.sender_sleeps > 0);
+        assert!(!network.sender.sending.is_zero());
+    }
 }
 
 #[test]

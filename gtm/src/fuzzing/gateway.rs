@@ -45,7 +45,7 @@ pub fn transit(bytes: &[u8]) {
                     departures.push(departure);
                 });
             }
-            6 => depart(&mut transit, &mut departures),
+            6 => depart(&mut transit, &mut departures, now),
             _ if command & 8 == 0 => lose(&mut transit, &mut links[side]),
             _ => {
                 now = now + Duration::from_secs(u64::from(command));
@@ -119,8 +119,8 @@ fn lose(transit: &mut Transit<()>, link: &mut LinkId) {
     *link = transit.add_link();
 }
 
-fn depart(transit: &mut Transit<()>, departures: &mut Vec<Departure>) {
+fn depart(transit: &mut Transit<()>, departures: &mut Vec<Departure>, now: Time) {
     for departure in departures.drain(..) {
-        let _ = transit.handle_departure(&departure);
+        let _ = transit.handle_departure(&departure, now);
     }
 }

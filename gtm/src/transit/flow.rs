@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::pace::{Meter, Share};
+use super::parked::Want;
 use super::{Lane, LinkId};
 use crate::time::Time;
 use crate::wire::{FlowKey, Header, Opening};
@@ -67,6 +68,8 @@ pub(super) struct Flow<B> {
     /// How many turns' worth it sends in one.
     pub(super) weight: u32,
     pub(super) meter: Meter,
+    /// Since when its source can send nothing for want of credit, and whose.
+    pub(super) parked_since: Option<(Time, Want)>,
     urgent: Queue<B>,
     bulk: Queue<B>,
 }
@@ -98,6 +101,7 @@ impl<B> Flow<B> {
             last_heard: now,
             weight: share.weight,
             meter: Meter::new(share.rate),
+            parked_since: None,
             urgent: Queue::default(),
             bulk: Queue::default(),
         }

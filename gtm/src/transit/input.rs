@@ -63,7 +63,7 @@ impl<B> Transit<B> {
             return Outcome::Dropped;
         }
         if flow.has_credit() {
-            self.promise(index, true);
+            self.promise(index, true, now);
             return Outcome::Send(from);
         }
         let is_still_here = !flow.is_idle() || flow.outstanding() != 0;
@@ -119,6 +119,7 @@ impl<B> Transit<B> {
             charge,
             frames: run.frames,
         };
+        self.note_parked(index, now);
         Ok(self.enqueue(index, run.lane, queued, now))
     }
 
@@ -150,7 +151,7 @@ impl<B> Transit<B> {
                 if !flow.handle_credit(header) {
                     return Outcome::Dropped;
                 }
-                self.promise(index, true);
+                self.promise(index, true, now);
                 Outcome::Send(towards_source)
             }
             Kind::Refusal => {

@@ -23,6 +23,7 @@ mod input;
 mod link;
 mod output;
 mod pace;
+mod parked;
 #[cfg(test)]
 mod tests;
 
@@ -97,7 +98,7 @@ pub struct Departure {
     pub frames: u32,
 }
 
-/// What a gateway has carried and carries; all counters only grow.
+/// What a gateway has carried and carries. Counters only grow, but for `parked_flows`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Data frames that left.
@@ -112,6 +113,13 @@ pub struct Counters {
     pub stale: u64,
     /// Control frames dropped because a link's queue of them was full.
     pub control_dropped: u64,
+    /// How long flows had used up what they were promised, and a hop ahead had not promised
+    /// more, in all, in nanoseconds. A flow counts when that has ended.
+    pub parked_ahead_ns: u64,
+    /// The same, where a hop ahead had promised more and this gateway had no memory for it.
+    pub parked_memory_ns: u64,
+    /// Flows that have used up what they were promised now.
+    pub parked_flows: u32,
 }
 
 /// Every flow that crosses one gateway. See the [module](self) for the order of calls.
@@ -307,6 +315,10 @@ impl<B> Transit<B> {
     }
 
     fn forget(&mut self, index: u32) {
+        if let Some(flow) = &self.flows[index as usize] {
+            // The time that it was parked is known up to when it was last heard of.
+            self.end_parked(index, flow.last_heard);
+        }
         let Some(mut flow) = self.flows[index as usize].take() else {
             return;
         };

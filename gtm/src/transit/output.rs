@@ -161,7 +161,7 @@ impl<B> Transit<B> {
 
     /// What was taken has left this gateway. Returns the link on which credit can go back
     /// now, if any can.
-    pub fn handle_departure(&mut self, departure: &Departure) -> Option<LinkId> {
+    pub fn handle_departure(&mut self, departure: &Departure, now: Time) -> Option<LinkId> {
         self.counters.frames += u64::from(departure.frames);
         self.counters.bytes += departure.bytes as u64;
         let flow = self.flows.get_mut(departure.flow as usize)?.as_mut()?;
@@ -171,12 +171,12 @@ impl<B> Transit<B> {
         let before = flow.outstanding();
         flow.forwarded += departure.charge;
         self.budget.change(before, flow.outstanding());
-        self.promise(departure.flow, false)
+        self.promise(departure.flow, false, now)
     }
 
     /// Promises the source as much as the destination grants and the budget allows. With
     /// `news` there is something to tell the source in any case.
-    pub(super) fn promise(&mut self, index: u32, news: bool) -> Option<LinkId> {
+    pub(super) fn promise(&mut self, index: u32, news: bool, now: Time) -> Option<LinkId> {
         let flow = self.flows[index as usize].as_mut()?;
         let before = flow.outstanding();
         if !news && (flow.granted >= flow.granted_ahead || flow.credit_pending) {
@@ -202,6 +202,7 @@ impl<B> Transit<B> {
                 link.credits.push_back(index);
             }
         }
+        self.note_parked(index, now);
         Some(from)
     }
 }

@@ -103,7 +103,7 @@ impl Gateway {
     fn forward(&mut self, lane: Lane) -> Vec<u32> {
         let taken = self.take(lane, usize::MAX);
         for (_, departure) in &taken {
-            self.transit.handle_departure(departure);
+            self.transit.handle_departure(departure, NOW);
         }
         taken.into_iter().map(|(frame, _)| frame).collect()
     }
@@ -176,6 +176,46 @@ fn credit_is_lowered_to_what_memory_allows_and_raised_as_it_frees() {
     assert!(gateway.control(gateway.near).is_empty());
     gateway.forward(Lane::Bulk);
     assert_eq!(gateway.granted(), granted + GUARANTEED_BYTES + 24 * 1024);
+}
+
+#[test]
+fn the_time_is_kept_that_flows_have_no_credit_and_whose_is_missing() {
+    let later = Time(NOW.0 + 5000);
+    let mut gateway = Gateway::new(1 << 20);
+    gateway.open(1, 10_000);
+    gateway.run(1, OPENED, 9000, Lane::Bulk).unwrap();
+    assert_eq!(gateway.transit.counters().parked_flows, 0);
+    gateway.run(1, 9000, 10_000, Lane::Bulk).unwrap();
+    // That it leaves promises nothing: the destination has not.
+    gateway.forward(Lane::Bulk);
+    assert_eq!(gateway.transit.counters().parked_flows, 1);
+    let credit = Header::credit(key(1), LABEL, OPENED, 20_000, THEIRS);
+    gateway.transit.handle_control(gateway.far, &credit, later);
+    let counters = *gateway.transit.counters();
+    assert_eq!((counters.parked_flows, counters.parked_ahead_ns), (0, 5000));
+
+    // The destination promises plenty, and this gateway has no memory for it.
+    let mut gateway = Gateway::new(64 << 10);
+    gateway.open(1, 1 << 30);
+    let passage = gateway.transit.passage(gateway.near, key(1), LABEL);
+    let granted = OPENED + passage.unwrap().promised;
+    gateway.run(1, OPENED, granted, Lane::Bulk).unwrap();
+    let taken = gateway.take(Lane::Bulk, usize::MAX);
+    gateway.transit.handle_departure(&taken[0].1, later);
+    let counters = *gateway.transit.counters();
+    assert_eq!(
+        (counters.parked_flows, counters.parked_memory_ns),
+        (0, 5000)
+    );
+    assert_eq!(counters.parked_ahead_ns, 0);
+
+    // One that is forgotten meanwhile is parked no longer.
+    let passage = gateway.transit.passage(gateway.near, key(1), LABEL);
+    let end = granted + passage.unwrap().promised;
+    gateway.run(1, granted, end, Lane::Bulk).unwrap();
+    assert_eq!(gateway.transit.counters().parked_flows, 1);
+    let _ = gateway.transit.remove_link(gateway.far);
+    assert_eq!(gateway.transit.counters().parked_flows, 0);
 }
 
 #[test]
@@ -264,7 +304,7 @@ fn an_opening_that_is_repeated_is_answered_or_goes_again_or_is_still_here() {
         (taken.len(), gateway.open_with(&header)),
         (1, Outcome::Dropped)
     );
-    gateway.transit.handle_departure(&taken[0].1);
+    gateway.transit.handle_departure(&taken[0].1, NOW);
     // Gone on, without an answer.
     assert_eq!(gateway.open_with(&header), Outcome::Send(gateway.far));
     assert_eq!(gateway.forward(Lane::Urgent).len(), 1);
@@ -339,7 +379,7 @@ fn departures_of_a_flow_that_was_forgotten_free_nothing() {
     gateway.transit.handle_control(gateway.near, &close, NOW);
     gateway.open(1, 50_000);
     let before = gateway.transit.budget().promised();
-    assert_eq!(gateway.transit.handle_departure(&taken[0].1), None);
+    assert_eq!(gateway.transit.handle_departure(&taken[0].1, NOW), None);
     assert_eq!(gateway.transit.budget().promised(), before);
 }
 
@@ -631,7 +671,7 @@ proptest! {
                 }
                 Step::Depart => {
                     for departure in departures.drain(..) {
-                        gateway.transit.handle_departure(&departure);
+                        gateway.transit.handle_departure(&departure, NOW);
                     }
                 }
                 Step::Close(flow) => {

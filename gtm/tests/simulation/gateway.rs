@@ -142,7 +142,7 @@ impl Gateway {
         // Departures are noted late now and then, as by a sender thread.
         if network.random.chance(700) {
             for departure in self.departures.drain(..) {
-                let _ = self.transit.handle_departure(&departure);
+                let _ = self.transit.handle_departure(&departure, network.now);
             }
         }
         let mut links: Vec<(LinkId, usize)> = self.links.iter().map(|(a, b)| (*a, *b)).collect();

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args;
 use crossbeam_channel::{never, select, tick};
@@ -99,15 +99,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
 /// Reports at every interval, until a signal comes.
 fn watch(gateway: &Gateway, endings: &Endings, arguments: &Arguments) {
     let ticks = arguments.stats_interval.map_or_else(never, tick);
-    let mut before = (gateway.counters(), Instant::now());
+    let mut before = gateway.counters();
     loop {
         select! {
             recv(endings.signals()) -> _ => return,
             recv(ticks) -> _ => {
-                let now = (gateway.counters(), Instant::now());
-                tracing::info!("{}", stats::line(&before.0, &now.0, now.1 - before.1));
+                let now = gateway.counters();
+                let period = now.since(&before);
+                tracing::info!("{}", stats::line(&period));
+                for line in stats::pipeline_lines(&period) {
+                    tracing::info!("{line}");
+                }
                 if let Some(file) = &arguments.stats_json {
-                    write(file, &now.0);
+                    write(file, &now);
                 }
                 before = now;
             }

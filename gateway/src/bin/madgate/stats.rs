@@ -5,10 +5,10 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use madgate_gateway::Counters;
+use madgate_gateway::{Counters, NetworkCounters, PipelineCounters, StageTimes};
 use serde_json::{Value, json};
 
-use crate::units::{counted, grouped, rate, size};
+use crate::units::{counted, float, grouped, rate, size};
 
 /// The counters, as one JSON object.
 pub(crate) fn object(counters: &Counters) -> Value {
@@ -25,9 +25,18 @@ pub(crate) fn object(counters: &Counters) -> Value {
                 "blocked": network.blocked,
                 "sleeps": network.sleeps,
                 "leaves": network.leaves,
+                "received_frames": network.received_frames,
+                "sent_frames": network.sent_frames,
+                "sending_ns": nanos(network.sending),
+                "sender_sleeps": network.sender_sleeps,
+                "handed_over": network.handed_over,
+                "mailbox": network.mailbox,
+                "receiver": times(&network.receiver),
+                "sender": times(&network.sender),
             })
         })
         .collect();
+    let pipelines: Vec<Value> = counters.pipelines.iter().map(pipeline).collect();
     json!({
         "frames": counters.frames,
         "bytes": counters.bytes,
@@ -47,8 +56,45 @@ pub(crate) fn object(counters: &Counters) -> Value {
         "links": counters.links,
         "queued_bytes": counters.queued_bytes,
         "promised_bytes": counters.promised_bytes,
+        "uptime_ns": nanos(counters.uptime),
+        "queued_peak_bytes": counters.queued_peak_bytes,
+        "parked_flows": counters.parked_flows,
+        "parked_ahead_ns": nanos(counters.parked_ahead),
+        "parked_memory_ns": nanos(counters.parked_memory),
         "networks": networks,
+        "pipelines": pipelines,
     })
+}
+
+fn times(times: &StageTimes) -> Value {
+    json!({
+        "receiving_ns": nanos(times.receiving),
+        "handing_over_ns": nanos(times.handing_over),
+        "sending_ns": nanos(times.sending),
+        "waiting_ns": nanos(times.waiting),
+    })
+}
+
+fn pipeline(pipeline: &PipelineCounters) -> Value {
+    let hop = &pipeline.hop;
+    json!({
+        "from": pipeline.from,
+        "to": pipeline.to,
+        "frames": pipeline.frames,
+        "bytes": pipeline.bytes,
+        "pieces": pipeline.pieces,
+        "hop_p50_us": micros(hop.quantile(0.5)),
+        "hop_p99_us": micros(hop.quantile(0.99)),
+        "hop_max_us": micros(hop.longest()),
+    })
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
 }
 
 /// Writes the counters to a file, which others see whole or not at all.
@@ -59,18 +105,73 @@ pub(crate) fn write(path: &Path, counters: &Counters) -> io::Result<()> {
     fs::rename(&beside, path)
 }
 
-/// What happened between two looks, in one line.
-pub(crate) fn line(before: &Counters, now: &Counters, between: Duration) -> String {
-    let bytes = now.bytes.saturating_sub(before.bytes);
-    let frames = now.frames.saturating_sub(before.frames);
-    format!(
+/// What happened in a period, in one line.
+pub(crate) fn line(period: &Counters) -> String {
+    let mut line = format!(
         "{} in {}; {} of {}, {}, {} queued, {} promised",
-        rate(bytes, between),
-        counted(frames, "frame"),
-        counted(now.flows, "flow"),
-        grouped(now.flow_limit.into()),
-        counted(now.links, "link"),
-        size(now.queued_bytes),
-        size(now.promised_bytes),
+        rate(period.bytes, period.uptime),
+        counted(period.frames, "frame"),
+        counted(period.flows, "flow"),
+        grouped(period.flow_limit.into()),
+        counted(period.links, "link"),
+        size(period.queued_bytes),
+        size(period.promised_bytes),
+    );
+    if period.parked_flows > 0 {
+        line += &format!(
+            ", {} parked for credit",
+            counted(period.parked_flows, "flow")
+        );
+    }
+    line
+}
+
+/// What each pipeline did in a period, one line for each that carried something.
+pub(crate) fn pipeline_lines(period: &Counters) -> Vec<String> {
+    let active = period.pipelines.iter().filter(|way| way.frames > 0);
+    active
+        .filter_map(|way| {
+            let of = |name: &String| period.networks.iter().find(move |one| &one.name == name);
+            Some(pipeline_line(period, way, of(&way.from)?, of(&way.to)?))
+        })
+        .collect()
+}
+
+fn pipeline_line(
+    period: &Counters,
+    way: &PipelineCounters,
+    from: &NetworkCounters,
+    to: &NetworkCounters,
+) -> String {
+    let hop = &way.hop;
+    let receives = from.receives.max(1);
+    format!(
+        "{} -> {}: {}, {:.1} frames and {} a receive; hop p50 {:.1} us, p99 {:.1}, max {:.1}; \
+         receiver of {}: {}; sender of {}: {}",
+        way.from,
+        way.to,
+        rate(way.bytes, period.uptime),
+        float(from.received_frames) / float(receives),
+        size(from.received_bytes / receives),
+        micros(hop.quantile(0.5)),
+        micros(hop.quantile(0.99)),
+        micros(hop.longest()),
+        way.from,
+        shares(&from.receiver),
+        way.to,
+        shares(&to.sender),
+    )
+}
+
+/// What a thread does, in parts of its time.
+fn shares(times: &StageTimes) -> String {
+    let all = (times.busy() + times.waiting).as_secs_f64().max(1e-9);
+    let percent = |time: Duration| 100.0 * time.as_secs_f64() / all;
+    format!(
+        "{:.0} % receiving, {:.0} % handing over, {:.0} % sending, {:.0} % waiting",
+        percent(times.receiving),
+        percent(times.handing_over),
+        percent(times.sending),
+        percent(times.waiting),
     )
 }

@@ -146,7 +146,7 @@ impl World {
             }
             next = None;
             for departure in departures {
-                self.transit.handle_departure(&departure);
+                self.transit.handle_departure(&departure, self.now);
             }
             self.receive();
         }
