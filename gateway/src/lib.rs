@@ -42,6 +42,7 @@ mod instruments;
 mod intake;
 mod keeper;
 mod link;
+pub mod model;
 mod receiver;
 mod router;
 mod scan;
