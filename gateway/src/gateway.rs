@@ -29,7 +29,8 @@ const LEAST_PROMISED: u64 = 4 << 20;
 /// A gateway: it forwards for as long as it lives.
 ///
 /// - *start*: [`start`](Self::start)
-/// - *state*: [`node`](Self::node), [`cluster`](Self::cluster), [`counters`](Self::counters)
+/// - *state*: [`node`](Self::node), [`cluster`](Self::cluster), [`counters`](Self::counters),
+///   [`observer`](Self::observer)
 /// - *its own messages*: [`session`](Self::session)
 /// - *end*: [`drain`](Self::drain), then drop it
 #[derive(Debug)]
@@ -174,6 +175,12 @@ impl Gateway {
         self.engine.counters()
     }
 
+    /// Something that tells the same from wherever it is kept, while the gateway runs and after.
+    #[must_use]
+    pub fn observer(&self) -> Observer {
+        Observer(Arc::clone(&self.engine))
+    }
+
     /// Stops to admit flows and to receive, and sends what is here, for `within` at most.
     /// What it could not send is dropped when the gateway is: its sources have it still, and
     /// send it again when the gateway is back.
@@ -200,6 +207,18 @@ impl Gateway {
         self.threads
             .push(thread::Builder::new().name(name).spawn(pinned)?);
         Ok(())
+    }
+}
+
+/// Tells what a gateway has carried and carries.
+#[derive(Debug, Clone)]
+pub struct Observer(Arc<Engine>);
+
+impl Observer {
+    /// See [`Gateway::counters`].
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.0.counters()
     }
 }
 

@@ -53,5 +53,5 @@ mod waiting;
 pub use counters::{Counters, NetworkCounters};
 pub use drain::DrainReport;
 pub use error::StartError;
-pub use gateway::Gateway;
+pub use gateway::{Gateway, Observer};
 pub use instruments::{HopLatency, PipelineCounters, StageTimes};

@@ -1,16 +1,19 @@
 //! `bench`, to a node beyond a gateway and to the gateway itself.
 
 use std::ffi::OsStr;
+use std::fs;
 
 use serde_json::Value;
 
 use crate::world::{World, run};
 
+const QUICK: [&str; 4] = ["--time", "50ms", "--warm-up", "10ms"];
+
 fn bench(world: &World, to: &str, more: &[&str]) -> Vec<Value> {
     let cluster = world.cluster();
-    let before = ["--node", "a0", "--to", to, "--time", "50ms", "--json"];
+    let before = ["--node", "a0", "--to", to, "--json"];
     let arguments = [OsStr::new("bench"), cluster.as_os_str()];
-    let rest = before.iter().chain(more).map(OsStr::new);
+    let rest = before.iter().chain(&QUICK).chain(more).map(OsStr::new);
     let output = run(arguments.into_iter().chain(rest));
     assert!(output.status.success(), "{output:?}");
     let printed = String::from_utf8(output.stdout).unwrap();
@@ -18,6 +21,24 @@ fn bench(world: &World, to: &str, more: &[&str]) -> Vec<Value> {
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect()
+}
+
+/// The one gateway that a result tells of, on the way from left to right.
+fn there(result: &Value) -> &Value {
+    assert_eq!(result["gateways"].as_array().unwrap().len(), 1, "{result}");
+    let seen = &result["gateways"][0];
+    assert_eq!(seen["gateway"], "gw");
+    let ways = seen["pipelines"].as_array().unwrap();
+    let there = ways.iter().find(|way| way["from"] == "left");
+    there.unwrap_or_else(|| panic!("{result}"))
+}
+
+fn check_times(result: &Value) {
+    let us = |name: &str| result[name].as_f64().unwrap();
+    assert!(
+        us("min_us") <= us("p50_us") && us("p50_us") <= us("max_us"),
+        "{result}"
+    );
 }
 
 #[test]
@@ -30,11 +51,7 @@ fn every_size_is_measured_and_checked() {
         for result in results {
             assert_eq!(result["to"], to);
             assert!(result["round_trips"].as_u64().unwrap() > 0, "{result}");
-            let us = |name: &str| result[name].as_f64().unwrap();
-            assert!(
-                us("min_us") <= us("p50_us") && us("p50_us") <= us("max_us"),
-                "{result}"
-            );
+            check_times(&result);
         }
         let results = bench(&world, to, &["stream", "--size", "0B,8B,64KiB,3MiB"]);
         let sizes: Vec<_> = results
@@ -48,4 +65,179 @@ fn every_size_is_measured_and_checked() {
                 .all(|result| result["messages_per_s"].as_f64().unwrap() > 0.0)
         );
     }
+}
+
+#[test]
+fn streams_go_either_way_and_both() {
+    let world = World::new("30s");
+    let (_gateway, _serve) = (world.gateway(), world.serve());
+    for (direction, goes_there, comes_back) in [
+        ("there", true, false),
+        ("back", false, true),
+        ("both", true, true),
+    ] {
+        let more = ["stream", "--direction", direction, "--size", "8B,256KiB"];
+        for result in bench(&world, "b0", &more) {
+            let rate = |name: &str| result[name].as_f64().unwrap();
+            assert_eq!(rate("there_mb_per_s") > 0.0, goes_there, "{result}");
+            assert_eq!(rate("back_mb_per_s") > 0.0, comes_back, "{result}");
+        }
+    }
+}
+
+#[test]
+fn what_the_gateway_did_stands_beside_what_was_measured() {
+    let world = World::new("30s");
+    let (_gateway, _serve) = (world.gateway(), world.serve());
+    let result = &bench(&world, "b0", &["stream", "--size", "256KiB"])[0];
+    let way = there(result);
+    let number = |name: &str| way[name].as_f64().unwrap();
+    assert!(number("frames") > 0.0 && number("packet_bytes") > 0.0);
+    assert!(number("predicted_mb_per_s") > 0.0 && number("measured_mb_per_s") > 0.0);
+    assert!(number("receive_us") > 0.0 && number("switch_us") > 0.0);
+    assert!(number("hop_p50_us") <= number("hop_p99_us"));
+    assert!(!way["limit"].as_str().unwrap().is_empty());
+    // The two are next to each other: there is no gateway.
+    let direct = &bench(&world, "gw", &["stream"])[0];
+    assert_eq!(direct["gateways"].as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn floods_and_single_messages_are_measured() {
+    let world = World::new("30s");
+    let (_gateway, _serve) = (world.gateway(), world.serve());
+    let flood = bench(&world, "b0", &["flood"]);
+    let sizes: Vec<_> = flood.iter().map(|one| &one["message_bytes"]).collect();
+    assert_eq!(sizes, [8, 64, 1024]);
+    let pings = bench(
+        &world,
+        "b0",
+        &["ping", "--size", "8B,1MiB", "--time", "20ms,40ms"],
+    );
+    let sizes: Vec<_> = pings.iter().map(|one| &one["message_bytes"]).collect();
+    // Every size in every time.
+    assert_eq!(sizes, [8, 8, 8, 1 << 20, 1 << 20, 1 << 20]);
+    for ping in &pings {
+        check_times(ping);
+        assert!(ping["mb_per_s"].as_f64().unwrap() > 0.0);
+    }
+}
+
+#[test]
+fn a_load_goes_beside_messages_as_another_flow() {
+    let world = World::new("30s");
+    let (_gateway, _serve) = (world.gateway(), world.serve());
+    // On the same links, as far as the gateway.
+    let more = ["loaded", "--load-to", "gw", "--load", "0,50,100"];
+    let results = bench(&world, "b0", &more);
+    let loads: Vec<_> = results.iter().map(|one| &one["load"]["percent"]).collect();
+    assert_eq!(loads, [0, 50, 100]);
+    for result in &results {
+        check_times(result);
+        let load = result["load"]["mb_per_s"].as_f64().unwrap();
+        assert_eq!(load > 0.0, result["load"]["percent"] != 0, "{result}");
+    }
+    let alike = world.start_bench(&["loaded", "--time", "50ms"]).end();
+    alike.failed_with(&["the same flow", "--load-to"]);
+}
+
+#[test]
+fn many_nodes_send_to_many() {
+    let world = World::new("30s");
+    let (_gateway, _serve) = (world.gateway(), world.serve());
+    let cluster = world.cluster();
+    let start = |nodes: &str, to: &str| {
+        let arguments = [
+            "--node", nodes, "--to", to, "many", "--size", "8B,64KiB", "--json",
+        ];
+        let before = [OsStr::new("bench"), cluster.as_os_str()];
+        let rest = arguments.iter().chain(&QUICK).map(OsStr::new);
+        run(before.into_iter().chain(rest))
+    };
+    for (nodes, to, flows) in [
+        ("a0,a1", "b0", &["a0-b0", "a1-b0"]),
+        ("a0", "b0,gw", &["a0-b0", "a0-gw"]),
+        ("a0,a1", "b0,gw", &["a0-b0", "a1-gw"]),
+    ] {
+        let output = start(nodes, to);
+        assert!(output.status.success(), "{output:?}");
+        let printed = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(printed.lines().count(), 2);
+        for line in printed.lines() {
+            let result: Value = serde_json::from_str(line).unwrap();
+            let found = result["flows"].as_array().unwrap().iter().map(|flow| {
+                let name = |end: &str| flow[end].as_str().unwrap().to_owned();
+                format!("{}-{}", name("from"), name("to"))
+            });
+            assert_eq!(found.collect::<Vec<_>>(), *flows);
+            assert!(result["mb_per_s"].as_f64().unwrap() > 0.0);
+            let least = result["least_of_fair_share"].as_f64().unwrap();
+            assert!((0.0..=1.0).contains(&least), "{result}");
+        }
+    }
+}
+
+#[test]
+fn results_are_drawn_and_told_as_they_come() {
+    let world = World::new("30s");
+    let (_gateway, _serve) = (world.gateway(), world.serve());
+    let svg = world.path("curves.svg");
+    let more = [
+        "stream",
+        "--size",
+        "8B,64KiB",
+        "--interval",
+        "10ms",
+        "--svg",
+        svg.to_str().unwrap(),
+    ];
+    let lines = bench(&world, "b0", &more);
+    let is_progress = |line: &&Value| line["progress"] == true;
+    assert!(lines.iter().any(|line| is_progress(&line)), "{lines:?}");
+    assert_eq!(lines.iter().filter(|line| !is_progress(line)).count(), 2);
+    let svg = fs::read_to_string(svg).unwrap();
+    assert!(svg.contains("64KiB") && svg.contains("<circle"), "{svg}");
+
+    let plotted = world
+        .start_bench(&["pingpong", "--time", "20ms", "--plot"])
+        .end();
+    plotted.succeeded();
+    assert!(plotted.stdout.contains('█') && plotted.stdout.contains("p99"));
+}
+
+#[test]
+fn the_papers_figures_are_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let svg = folder.path().join("figures.svg");
+    let arguments = [
+        "bench",
+        "--figure6",
+        "--packet",
+        "8KiB,64KiB",
+        "--size",
+        "4KiB,200KiB",
+        "--time",
+        "20ms",
+        "--json",
+        "--svg",
+    ];
+    let output = run(arguments.iter().map(OsStr::new).chain([svg.as_os_str()]));
+    assert!(output.status.success(), "{output:?}");
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let points: Vec<Value> = printed
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    // Two packet sizes, two directions, two message sizes.
+    assert_eq!(points.len(), 8);
+    for point in &points {
+        assert!(point["mb_per_s"].as_f64().unwrap() > 0.0, "{point}");
+        assert!(point["predicted_mb_per_s"].as_f64().unwrap() > 0.0);
+        assert!(["tcp", "shm"].contains(&point["slower"].as_str().unwrap()));
+    }
+    let back = points.iter().filter(|one| one["direction"] == "shm-to-tcp");
+    assert_eq!(back.count(), 4);
+    let svg = fs::read_to_string(svg).unwrap();
+    assert!(svg.contains("Figure 6") && svg.contains("Figure 7"));
+    assert_eq!(svg.matches("packets of 64KiB").count(), 2);
 }

@@ -67,7 +67,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let name = &arguments.node;
     let gateway =
         Gateway::start(cluster.clone(), name).or_fail(|| format!("cannot start gateway {name}"))?;
-    let service = Service::start(gateway.session(), arguments.dir.as_deref())?;
+    let observer = gateway.observer();
+    let folder = arguments.dir.as_deref();
+    let service = Service::start(gateway.session(), folder, Some(&observer))?;
     let between = networks(&cluster, name);
     print(&format!(
         "madgate gateway {name}: ready, forwarding between {between}\n"

@@ -66,6 +66,11 @@ pub(crate) fn channel_to(
 /// Leaves the session when everything has been answered.
 pub(crate) fn leave(session: Session, channel: Channel) {
     drop(channel);
+    close(session);
+}
+
+/// Leaves a session whose channels are gone.
+pub(crate) fn close(session: Session) {
     if let Err(error) = session.close(CLOSE_LIMIT) {
         // Everything is confirmed; only acknowledgements can be missing.
         tracing::debug!(%error, "the session is left early");

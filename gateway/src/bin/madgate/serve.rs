@@ -39,7 +39,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     limits::raise_descriptors();
     let (cluster, _) = read_cluster(&arguments.cluster, &arguments.node)?;
     let session = join(&cluster, &arguments.node)?;
-    let service = Service::start(&session, Some(&arguments.dir))?;
+    let service = Service::start(&session, Some(&arguments.dir), None)?;
     print(&format!(
         "madgate serve {}: ready, receiving files under {}\n",
         arguments.node,

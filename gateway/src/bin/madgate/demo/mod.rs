@@ -9,10 +9,8 @@
 //! Every node is a process of its own. What is direct is measured between plain nodes that
 //! stand where the three stand, as a gateway that measured itself would disturb it.
 
-mod deadline;
-mod load;
 mod measure;
-mod place;
+pub(crate) mod place;
 mod report;
 mod verify;
 
@@ -27,17 +25,19 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::child::{Family, Process};
+use crate::deadline::Deadline;
 use crate::failure::{Context, Failure};
 use crate::files::walk::Source;
+use crate::load::Watch;
 use crate::output::{print, say};
-use deadline::Deadline;
-use load::Watch;
 use measure::Samples;
 use place::{Place, Stage};
 use report::Report;
 
 /// The size of the generated file.
 const GENERATED_BYTES: usize = 256 << 20;
+/// How long the demo may take, with some seconds left to clean up within a minute.
+const LIMIT: Duration = Duration::from_secs(55);
 /// How many rounds are measured, if time allows.
 const ROUNDS: usize = 3;
 /// A round is begun only when this much time is left.
@@ -72,7 +72,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let place = Place::make(arguments.keep.as_deref())?;
     let family = Family::default();
-    let deadline = Deadline::start(family.clone(), place.temporary_folders())?;
+    let deadline = Deadline::start(family.clone(), place.temporary_folders(), LIMIT, "the demo")?;
     let demo = Demo {
         say: !arguments.json,
         family: &family,

@@ -62,13 +62,7 @@ impl Place {
         let mut builder = tempfile::Builder::new();
         builder.prefix("madgate-demo-");
         let what = || "cannot make a folder for the demo".to_owned();
-        let usual = std::env::temp_dir();
-        let short = if usual.as_os_str().len() > SHORT_BYTES {
-            Path::new("/tmp")
-        } else {
-            &usual
-        };
-        let meeting = builder.tempdir_in(short).or_fail(what)?;
+        let meeting = builder.tempdir_in(short_folder()).or_fail(what)?;
         let (folder, temporary) = match keep {
             Some(keep) => (make_kept(keep)?, None),
             None => {
@@ -189,6 +183,16 @@ impl Place {
     }
 }
 
+/// Where folders are made that the paths of sockets fit behind.
+pub(crate) fn short_folder() -> PathBuf {
+    let usual = std::env::temp_dir();
+    if usual.as_os_str().len() > SHORT_BYTES {
+        PathBuf::from("/tmp")
+    } else {
+        usual
+    }
+}
+
 fn make_kept(keep: &Path) -> Result<PathBuf, Failure> {
     let what = || format!("cannot use {}", keep.display());
     fs::create_dir_all(keep).or_fail(what)?;
@@ -202,7 +206,7 @@ fn make_kept(keep: &Path) -> Result<PathBuf, Failure> {
 }
 
 /// Ports that nobody listens on now. Somebody may until they are used, which is then said.
-fn free_ports<const COUNT: usize>() -> io::Result<[u16; COUNT]> {
+pub(crate) fn free_ports<const COUNT: usize>() -> io::Result<[u16; COUNT]> {
     let mut listeners = Vec::new();
     let mut ports = [0; COUNT];
     for port in &mut ports {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::load::Load;
 use super::measure::{BANDWIDTH_SIZE, LATENCY_SIZE};
+use crate::load::Load;
 use crate::units::{counted, duration, float, rate, size};
 
 /// Everything that the demo found out; as JSON, one object.

@@ -15,7 +15,8 @@ use crossbeam_channel::Sender;
 use madgate_vchannel::{Channel, Unpacking};
 
 use super::copies::{Copies, Shared};
-use super::meter::{Meter, Meters, Order};
+use super::meters::{Meter, Meters};
+use super::order::Order;
 use super::talk::{self, Incoming, TalkError};
 use crate::files::wire::Request;
 
@@ -105,12 +106,20 @@ impl Desk {
             Incoming::Service(head) if Order::is_kind(head.kind) => {
                 let source = unpacking.source();
                 unpacking.end_unpacking()?;
-                let answer = self.meters().order(source, &head);
+                let obeyed = self.meters().order(source, &head);
                 self.understudy(scope, front);
-                if let Some(answer) = answer
+                if let Some(answer) = obeyed.answer
                     && let Err(error) = talk::answer(&self.channel, source, answer)
                 {
                     tracing::debug!(%error, "an answer is dropped");
+                }
+                if let Some(stream) = obeyed.stream {
+                    let started = thread::Builder::new()
+                        .name("madgate-stream".into())
+                        .spawn_scoped(scope, move || stream.run(&self.channel, &self.stopping));
+                    if let Err(error) = started {
+                        tracing::warn!(%error, "a bench gets no messages");
+                    }
                 }
             }
             // An answer to somebody who is not here any more.

@@ -3,15 +3,17 @@
 //!
 //! ```text
 //!  channel ──> desk ──┬── copies ──queue──> a thread per copy ──> files
-//!                     └── meters: echo, or check and count
+//!                     └── meters: echo, check and count, send, watch the gateway
 //! ```
 
 mod copies;
 mod desk;
 pub(crate) mod envelope;
-pub(crate) mod meter;
+mod meters;
+pub(crate) mod order;
 pub(crate) mod pattern;
 mod receiver;
+pub(crate) mod seen;
 pub(crate) mod talk;
 
 use std::path::Path;
@@ -28,6 +30,8 @@ use crate::files::root::Root;
 use crate::files::temporary::sweep;
 use copies::Shared;
 use desk::Desk;
+use madgate_gateway::Observer;
+use meters::Meters;
 
 /// A running service. [`stop`](Self::stop) it before the session is closed.
 #[derive(Debug)]
@@ -39,8 +43,13 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Answers on every channel that the node is in; receives files where there is a folder.
-    pub(crate) fn start(session: &Session, folder: Option<&Path>) -> Result<Self, Failure> {
+    /// Answers on every channel that the node is in; receives files where there is a folder,
+    /// and watches the gateway that the node is.
+    pub(crate) fn start(
+        session: &Session,
+        folder: Option<&Path>,
+        gateway: Option<&Observer>,
+    ) -> Result<Self, Failure> {
         let root = folder.map(open_root).transpose()?;
         let shared = Shared::new(root);
         let stopping = Arc::new(AtomicBool::new(false));
@@ -54,7 +63,7 @@ impl Service {
                 channel: session.channel(&cluster.channel(channel).name)?,
                 shared: Arc::clone(&shared),
                 stopping: Arc::clone(&stopping),
-                meters: Mutex::default(),
+                meters: Mutex::new(Meters::new(gateway.cloned())),
                 hands: AtomicUsize::new(0),
                 _alive: alive.clone(),
             };

@@ -7,6 +7,7 @@ use madgate_vchannel::{
 use thiserror::Error;
 
 use super::envelope::{HEAD_BYTES, Head, HeadError};
+use super::pattern::Messages;
 
 /// Sends a service message; waits while the flow's retention budget is used up.
 pub(crate) fn send(
@@ -19,6 +20,25 @@ pub(crate) fn send(
     packing.pack_safer(&head, ReceiveMode::Express)?;
     if !body.is_empty() {
         packing.pack_owned(body, ReceiveMode::Cheaper)?;
+    }
+    packing.end_packing()
+}
+
+/// Larger payloads are given away, so that several are in flight; smaller ones are copied.
+pub(crate) const COPY_BYTES: usize = 4 << 10;
+
+/// Sends payload `sequence` of a bench; waits while the flow's retention budget is used up.
+pub(crate) fn send_payload(
+    channel: &Channel,
+    to: NodeId,
+    messages: &Messages,
+    sequence: u64,
+) -> Result<(), PackError> {
+    let mut packing = channel.begin_packing(to)?;
+    if messages.size() <= COPY_BYTES {
+        packing.pack_cheaper(messages.borrowed(sequence), ReceiveMode::Cheaper)?;
+    } else {
+        packing.pack_owned(messages.owned(sequence), ReceiveMode::Cheaper)?;
     }
     packing.end_packing()
 }

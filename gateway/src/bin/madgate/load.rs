@@ -1,4 +1,4 @@
-//! What others do on this machine while the demo measures.
+//! What others do on this machine while something is measured.
 
 use std::fs;
 
@@ -23,7 +23,7 @@ struct Work {
 /// What has been done since [`Watch::start`].
 #[derive(Debug)]
 pub(crate) struct Watch {
-    /// Work, and that of the demo's own processes; `None`: the kernel does not say.
+    /// Work, and that of processes of this command; `None`: the kernel does not say.
     before: Option<(Work, u64)>,
 }
 
@@ -43,8 +43,7 @@ impl Watch {
         Self { before: look() }
     }
 
-    /// What others did since then. Children are counted as others until they have ended and
-    /// been waited for.
+    /// What others did since then: all but processes of this command, whoever started them.
     pub(crate) fn end(&self) -> Option<Load> {
         let (before, own_before) = self.before?;
         let (now, own_now) = look()?;
@@ -58,7 +57,7 @@ impl Watch {
 
 impl Load {
     /// `part`: of all processors' time.
-    fn new(processors: u64, part: f64) -> Self {
+    pub(crate) fn new(processors: u64, part: f64) -> Self {
         Self {
             processors,
             others: part * float(processors),
@@ -69,8 +68,30 @@ impl Load {
 
 fn look() -> Option<(Work, u64)> {
     let work = work_of(&fs::read_to_string("/proc/stat").ok()?)?;
-    let own = own_of(&fs::read_to_string("/proc/self/stat").ok()?)?;
-    Some((work, own))
+    Some((work, own()?))
+}
+
+/// Ticks of all processes of this command, and of their children that have been waited for.
+fn own() -> Option<u64> {
+    let (name, mut ticks) = own_of(&fs::read_to_string("/proc/self/stat").ok()?)?;
+    let own = std::process::id().to_string();
+    for entry in fs::read_dir("/proc").ok()?.map_while(Result::ok) {
+        let process = entry.file_name();
+        let Some(process) = process.to_str() else {
+            continue;
+        };
+        if process == own || !process.bytes().all(|digit| digit.is_ascii_digit()) {
+            continue;
+        }
+        // Processes come and go.
+        let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else {
+            continue;
+        };
+        ticks += own_of(&stat)
+            .filter(|(other, _)| *other == name)
+            .map_or(0, |(_, ticks)| ticks);
+    }
+    Some(ticks)
 }
 
 /// Reads proc_stat(5).
@@ -93,14 +114,17 @@ fn work_of(stat: &str) -> Option<Work> {
     })
 }
 
-/// Ticks of this process and of its children that have been waited for (proc_pid_stat(5)).
-fn own_of(stat: &str) -> Option<u64> {
+/// The name of a process, and ticks of it and of its children that have been waited for
+/// (proc_pid_stat(5)).
+fn own_of(stat: &str) -> Option<(String, u64)> {
     /// The place of `utime` behind the name of the program, which ends with the last bracket.
     const USER_TIME: usize = 11;
-    let (_, fields) = stat.rsplit_once(')')?;
+    let (head, fields) = stat.rsplit_once(')')?;
+    let (_, name) = head.split_once('(')?;
     let fields: Vec<&str> = fields.split_whitespace().collect();
     let times = fields.get(USER_TIME..USER_TIME + 4)?;
-    times.iter().map(|ticks| ticks.parse::<u64>().ok()).sum()
+    let ticks: Option<u64> = times.iter().map(|ticks| ticks.parse::<u64>().ok()).sum();
+    Some((name.to_owned(), ticks?))
 }
 
 #[cfg(test)]
@@ -118,7 +142,7 @@ mod tests {
         };
         assert_eq!(work_of(stat), Some(expected));
         let own = "17 (a) b) S 1 17 17 0 -1 4194560 9 8 7 6 1000 200 30 4 20 0 1 0 99";
-        assert_eq!(own_of(own), Some(1234));
+        assert_eq!(own_of(own), Some(("a) b".to_owned(), 1234)));
         assert_eq!(work_of("cpu  1 2"), None);
         assert_eq!(own_of("17 (a) S 1"), None);
         assert!(Watch::start().end().is_some());

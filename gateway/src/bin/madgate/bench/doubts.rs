@@ -1,0 +1,120 @@
+//! Why figures may not be trusted.
+
+use std::net::IpAddr;
+use std::thread::available_parallelism;
+
+use madgate_tm::Endpoint;
+use madgate_vchannel::cluster::WaitPolicy;
+use madgate_vchannel::{Cluster, NodeId};
+
+use crate::load::Load;
+
+/// What was asked about the machine: the threads that never sleep there, and who else works.
+pub(super) fn doubts(spinners: usize, load: Option<Load>) -> Vec<String> {
+    let processors = available_parallelism().map_or(1, std::num::NonZero::get);
+    let mut doubts = Vec::new();
+    if spinners > processors {
+        doubts.push(format!(
+            "{spinners} threads on this machine never sleep, and it has {processors} processors: \
+             they wait for each other; set `wait = \"adaptive\"`"
+        ));
+    }
+    if let Some(load) = load.filter(|load| load.is_high) {
+        doubts.push(format!(
+            "other programs kept {:.1} of {} processors busy meanwhile",
+            load.others, load.processors
+        ));
+    }
+    doubts
+}
+
+/// Threads of these nodes that never sleep, of those that run on this machine as far as their
+/// addresses tell: shared memory and loopback addresses do.
+pub(super) fn spinners(cluster: &Cluster, nodes: impl Iterator<Item = NodeId>) -> usize {
+    let spins = |wait: WaitPolicy| usize::from(wait == WaitPolicy::Spin);
+    let endpoint = spins(cluster.endpoint_settings().wait);
+    let per_network = spins(cluster.gateway_settings().wait);
+    nodes
+        .filter(|node| is_here(cluster, *node))
+        .map(|node| {
+            if cluster.is_gateway(node) {
+                per_network * cluster.networks_of(node).len()
+            } else {
+                endpoint
+            }
+        })
+        .sum()
+}
+
+fn is_here(cluster: &Cluster, node: NodeId) -> bool {
+    cluster.networks_of(node).any(|network| {
+        let address = cluster.address(node, network);
+        address.is_some_and(|address| match address {
+            Endpoint::Tcp { host, .. } => is_loopback(&host),
+            // Memory is shared by processes of one host.
+            _ => true,
+        })
+    })
+}
+
+fn is_loopback(host: &str) -> bool {
+    match host.parse::<IpAddr>() {
+        Ok(address) => address.is_loopback(),
+        Err(_) => host == "localhost",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    const CLUSTER: &str = r#"
+        [session]
+        name = "s"
+        key_file = "k"
+        [[network]]
+        name = "near"
+        protocol = "tcp"
+        [[network]]
+        name = "far"
+        protocol = "tcp"
+        [[node]]
+        name = "here"
+        addresses = { near = "127.0.0.1:7000" }
+        [[node]]
+        name = "gw"
+        gateway = true
+        addresses = { near = "[::1]:7000", far = "10.0.0.1:7000" }
+        [[node]]
+        name = "there"
+        addresses = { far = "10.0.0.2:7000" }
+        [[channel]]
+        name = "main"
+        networks = ["near", "far"]
+        [endpoint]
+        wait = "spin"
+        [gateway]
+        wait = "spin"
+    "#;
+
+    #[test]
+    fn threads_that_never_sleep_on_this_machine_are_counted() {
+        let cluster = Cluster::parse(CLUSTER, Path::new("/")).unwrap();
+        assert_eq!(spinners(&cluster, cluster.nodes()), 3);
+        let sleeping = CLUSTER.replace("spin", "sleep");
+        let cluster = Cluster::parse(&sleeping, Path::new("/")).unwrap();
+        assert_eq!(spinners(&cluster, cluster.nodes()), 0);
+    }
+
+    #[test]
+    fn figures_are_doubted_where_the_machine_is_busy() {
+        assert_eq!(doubts(1, None), Vec::<String>::new());
+        let quiet = Load::new(2, 0.01);
+        let busy = Load::new(2, 0.5);
+        assert!(doubts(1, Some(quiet)).is_empty());
+        assert!(doubts(1, Some(busy))[0].contains("1.0 of 2 processors"));
+        assert!(doubts(usize::MAX, None)[0].contains("never sleep"));
+    }
+}

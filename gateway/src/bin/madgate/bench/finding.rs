@@ -1,0 +1,300 @@
+//! What a bench finds, as a line for people and as JSON.
+
+use hdrhistogram::Histogram;
+use madgate_vchannel::cluster::format_size;
+use serde::Serialize;
+
+use super::Direction;
+use super::chart::Chart;
+use crate::failure::Failure;
+use crate::files::wire::count;
+use crate::output::print;
+use crate::service::seen::{Seen, SeenPipeline};
+use crate::units::{counted, float, grouped};
+
+/// One result: what was measured, between whom, what the gateways on the way did meanwhile, and
+/// why it may not be trusted.
+#[derive(Debug, Serialize)]
+pub(super) struct Finding {
+    pub(super) bench: &'static str,
+    pub(super) from: String,
+    pub(super) to: String,
+    #[serde(flatten)]
+    pub(super) figures: Figures,
+    pub(super) gateways: Vec<Seen>,
+    pub(super) doubts: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(super) enum Figures {
+    Latency(Latency),
+    OneWay(OneWay),
+    Throughput(Throughput),
+    Many(Many),
+}
+
+/// Times, in microseconds.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct Percentiles {
+    pub(super) min_us: f64,
+    pub(super) mean_us: f64,
+    pub(super) p50_us: f64,
+    pub(super) p90_us: f64,
+    pub(super) p99_us: f64,
+    pub(super) p999_us: f64,
+    pub(super) max_us: f64,
+}
+
+/// Half round trips.
+#[derive(Debug, Serialize)]
+pub(super) struct Latency {
+    pub(super) message_bytes: usize,
+    pub(super) round_trips: u64,
+    /// Percent of what the load reaches alone, and what it reached beside these messages.
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "load_fields"
+    )]
+    pub(super) load: Option<(u32, f64)>,
+    #[serde(flatten)]
+    pub(super) times: Percentiles,
+}
+
+/// One message at a time, in one direction.
+#[derive(Debug, Serialize)]
+pub(super) struct OneWay {
+    pub(super) message_bytes: usize,
+    pub(super) messages: u64,
+    /// What the empty answer takes, which is left out.
+    pub(super) answer_us: f64,
+    /// Of a message that takes as long as half of them do.
+    pub(super) mb_per_s: f64,
+    #[serde(flatten)]
+    pub(super) times: Percentiles,
+}
+
+/// What went through, message after message.
+#[derive(Debug, Serialize)]
+pub(super) struct Throughput {
+    pub(super) message_bytes: usize,
+    pub(super) direction: Direction,
+    pub(super) messages: u64,
+    pub(super) seconds: f64,
+    pub(super) mb_per_s: f64,
+    pub(super) messages_per_s: f64,
+    pub(super) there_mb_per_s: f64,
+    pub(super) back_mb_per_s: f64,
+}
+
+/// What went through in many flows at once.
+#[derive(Debug, Serialize)]
+pub(super) struct Many {
+    pub(super) message_bytes: usize,
+    pub(super) messages: u64,
+    pub(super) seconds: f64,
+    pub(super) mb_per_s: f64,
+    pub(super) messages_per_s: f64,
+    /// What the flow that had least got, over what all would have got had they had the same.
+    pub(super) least_of_fair_share: f64,
+    pub(super) flows: Vec<Flow>,
+}
+
+/// One of them.
+#[derive(Debug, Serialize)]
+pub(super) struct Flow {
+    pub(super) from: String,
+    pub(super) to: String,
+    pub(super) mb_per_s: f64,
+}
+
+#[derive(Serialize)]
+struct LoadFields {
+    percent: u32,
+    mb_per_s: f64,
+}
+
+#[expect(clippy::ref_option, reason = "serde calls it like that")]
+fn load_fields<S: serde::Serializer>(
+    load: &Option<(u32, f64)>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let fields = load.map(|(percent, mb_per_s)| LoadFields { percent, mb_per_s });
+    fields.serialize(serializer)
+}
+
+impl Percentiles {
+    pub(super) fn of(histogram: &Histogram<u64>) -> Self {
+        let us = |nanos: u64| float(nanos) / 1000.0;
+        let at = |part: f64| us(histogram.value_at_quantile(part));
+        Self {
+            min_us: us(histogram.min()),
+            mean_us: histogram.mean() / 1000.0,
+            p50_us: at(0.5),
+            p90_us: at(0.9),
+            p99_us: at(0.99),
+            p999_us: at(0.999),
+            max_us: us(histogram.max()),
+        }
+    }
+
+    fn text(&self) -> String {
+        format!(
+            "min {:.1} us, p50 {:.1}, p90 {:.1}, p99 {:.1}, p99.9 {:.1}, max {:.1}",
+            self.min_us, self.p50_us, self.p90_us, self.p99_us, self.p999_us, self.max_us
+        )
+    }
+}
+
+impl Finding {
+    /// Prints it, as one line of JSON or as lines for people.
+    pub(super) fn print(&self, json: bool) -> Result<(), Failure> {
+        let text = if json {
+            serde_json::to_string(self)?
+        } else {
+            self.text()
+        };
+        print(&format!("{text}\n"))
+    }
+
+    fn text(&self) -> String {
+        let size = format_size(count(self.figures.message_bytes()));
+        let arrow = match &self.figures {
+            Figures::Throughput(one) => one.direction.arrow(),
+            _ => "->",
+        };
+        let mut text = format!("{} {arrow} {}  {size:>8}  ", self.from, self.to);
+        text += &self.figures.text();
+        for seen in &self.gateways {
+            for way in &seen.pipelines {
+                text += &format!("\n  {}: {}", seen.gateway, way.text());
+            }
+        }
+        text
+    }
+}
+
+impl SeenPipeline {
+    fn text(&self) -> String {
+        format!(
+            "{} -> {}: packets of {}: receive {:.1} us, send {:.1}, switch {:.1}: predicted {}, \
+             measured {}; limited by {}; hop p50 {:.1} us, p99 {:.1}",
+            self.from,
+            self.to,
+            crate::units::size(count(self.packet_bytes)),
+            self.receive_us,
+            self.send_us,
+            self.switch_us,
+            bandwidth(self.predicted_mb_per_s),
+            bandwidth(self.measured_mb_per_s),
+            self.limit,
+            self.hop_p50_us,
+            self.hop_p99_us,
+        )
+    }
+}
+
+impl Figures {
+    /// Adds what was found to a chart: messages per second where these count, otherwise what
+    /// each kind is about.
+    pub(super) fn chart(&self, by_messages: bool, chart: &mut Chart) {
+        let bytes = self.message_bytes();
+        match self {
+            Self::Latency(one) => {
+                let beside = one
+                    .load
+                    .map_or_else(String::new, |(percent, _)| format!(", load {percent} %"));
+                for (name, value) in [
+                    ("p50", one.times.p50_us),
+                    ("p90", one.times.p90_us),
+                    ("p99", one.times.p99_us),
+                ] {
+                    chart.add(&format!("{name}{beside}"), bytes, value);
+                }
+            }
+            Self::OneWay(one) => chart.add("one message at a time", bytes, one.mb_per_s),
+            Self::Throughput(one) if by_messages => {
+                chart.add("messages", bytes, one.messages_per_s);
+            }
+            Self::Throughput(one) => {
+                if one.direction == Direction::Both {
+                    chart.add("there", bytes, one.there_mb_per_s);
+                    chart.add("back", bytes, one.back_mb_per_s);
+                }
+                chart.add("in all", bytes, one.mb_per_s);
+            }
+            Self::Many(one) => chart.add("all flows", bytes, one.mb_per_s),
+        }
+    }
+
+    pub(super) const fn message_bytes(&self) -> usize {
+        match self {
+            Self::Latency(one) => one.message_bytes,
+            Self::OneWay(one) => one.message_bytes,
+            Self::Throughput(one) => one.message_bytes,
+            Self::Many(one) => one.message_bytes,
+        }
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Self::Latency(one) => {
+                let beside = one.load.map_or_else(String::new, |(percent, mb_per_s)| {
+                    format!(" beside a load of {percent} % ({})", bandwidth(mb_per_s))
+                });
+                format!(
+                    "half round trip{beside}: {} ({})",
+                    one.times.text(),
+                    counted(one.round_trips, "round trip"),
+                )
+            }
+            Self::OneWay(one) => format!(
+                "one way: {}, {} ({})",
+                one.times.text(),
+                bandwidth(one.mb_per_s),
+                counted(one.messages, "message"),
+            ),
+            Self::Throughput(one) => {
+                let ways = match one.direction {
+                    Direction::Both => format!(
+                        " ({} there, {} back)",
+                        bandwidth(one.there_mb_per_s),
+                        bandwidth(one.back_mb_per_s)
+                    ),
+                    Direction::There | Direction::Back => String::new(),
+                };
+                format!(
+                    "{}{ways}, {} messages/s ({}, all as sent)",
+                    bandwidth(one.mb_per_s),
+                    grouped(whole(one.messages_per_s)),
+                    counted(one.messages, "message"),
+                )
+            }
+            Self::Many(one) => format!(
+                "{}, {} messages/s in {}, the least of them {:.0} % of its fair share",
+                bandwidth(one.mb_per_s),
+                grouped(whole(one.messages_per_s)),
+                counted(one.flows.len(), "flow"),
+                100.0 * one.least_of_fair_share,
+            ),
+        }
+    }
+}
+
+/// Megabytes per second, as people read them.
+pub(super) fn bandwidth(mb_per_s: f64) -> String {
+    if mb_per_s >= 1000.0 {
+        format!("{:.2} GB/s", mb_per_s / 1000.0)
+    } else {
+        format!("{mb_per_s:.1} MB/s")
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a rate that is printed; the conversion saturates"
+)]
+fn whole(rate: f64) -> u64 {
+    rate.round() as u64
+}

@@ -1,0 +1,85 @@
+//! The gateways on the way, which watch themselves while something is measured.
+
+use std::sync::Arc;
+
+use madgate_vchannel::cluster::NetworkId;
+use madgate_vchannel::topology::Routes;
+use madgate_vchannel::{Channel, NodeId};
+
+use super::partner::Partner;
+use crate::failure::Failure;
+use crate::service::order::{Answer, Order};
+use crate::service::seen::Seen;
+
+/// The gateways of one route.
+#[derive(Debug)]
+pub(super) struct Gateways<'a> {
+    watched: Vec<Watched<'a>>,
+}
+
+#[derive(Debug)]
+struct Watched<'a> {
+    partner: Partner<'a>,
+    /// The networks on both sides of it.
+    networks: [NetworkId; 2],
+    tag: Option<u64>,
+}
+
+impl<'a> Gateways<'a> {
+    /// Those between this node and `to`.
+    pub(super) fn between(channel: &'a Channel, to: NodeId) -> Result<Self, Failure> {
+        let session = channel.session();
+        let cluster = session.cluster();
+        let Some(id) = cluster.channel_named(channel.name()) else {
+            return Ok(Self {
+                watched: Vec::new(),
+            });
+        };
+        let route = Routes::new(Arc::clone(cluster), id).route(session.node(), to)?;
+        let pairs = route.hops.windows(2);
+        let watched = pairs.map(|pair| Watched {
+            partner: Partner {
+                channel,
+                node: pair[0].node,
+            },
+            networks: [pair[0].network, pair[1].network],
+            tag: None,
+        });
+        Ok(Self {
+            watched: watched.collect(),
+        })
+    }
+
+    /// Which nodes they are.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.watched.iter().map(|one| one.partner.node)
+    }
+
+    /// They watch from now on.
+    pub(super) fn begin(&mut self) -> Result<(), Failure> {
+        for one in &mut self.watched {
+            one.tag = Some(one.partner.order(Order::Watch)?);
+        }
+        Ok(())
+    }
+
+    /// What they have done, on the way that was measured.
+    pub(super) fn end(&mut self) -> Result<Vec<Seen>, Failure> {
+        let mut all = Vec::new();
+        for one in &mut self.watched {
+            let Some(tag) = one.tag.take() else {
+                continue;
+            };
+            let Answer::Seen(mut seen) = one.partner.stop(tag)? else {
+                return Err(one.partner.nonsense());
+            };
+            let cluster = one.partner.channel.session().cluster();
+            let names = one.networks.map(|network| &cluster.network(network).name);
+            seen.gateway = one.partner.name().to_owned();
+            seen.pipelines
+                .retain(|way| names.contains(&&way.from) && names.contains(&&way.to));
+            all.push(*seen);
+        }
+        Ok(all)
+    }
+}

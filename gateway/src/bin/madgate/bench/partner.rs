@@ -1,0 +1,214 @@
+//! The other end of a bench.
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::time::{Duration, Instant};
+
+use madgate_vchannel::{Channel, NodeId, Unpacking};
+
+use crate::failure::Failure;
+use crate::service::order::{Answer, Order, Report};
+use crate::service::pattern::{Check, Messages};
+use crate::service::talk::{self, Incoming, send_payload};
+
+/// How long the other end may say nothing. A node that cannot be reached is noticed sooner.
+const SILENCE_LIMIT: Duration = Duration::from_secs(60);
+/// How soon an order is repeated that is not answered.
+const REPEAT_AFTER: Duration = Duration::from_millis(250);
+
+/// A node that is measured with, over a channel. One thread at a time listens on a channel.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Partner<'a> {
+    pub(super) channel: &'a Channel,
+    pub(super) node: NodeId,
+}
+
+/// What comes from the other end while it sends messages.
+enum Next<'a> {
+    Payload(Unpacking<'a>, usize),
+    Report(Report),
+}
+
+impl<'a> Partner<'a> {
+    pub(super) fn name(&self) -> &'a str {
+        self.channel.session().cluster().node_name(self.node)
+    }
+
+    /// Gives an order, and waits until it is obeyed.
+    ///
+    /// The first answer may be lost: the other end may not know yet that the process that
+    /// was this node before is gone. So the order is repeated until an answer comes.
+    pub(super) fn order(&self, order: Order) -> Result<u64, Failure> {
+        let tag = RandomState::new().build_hasher().finish();
+        let deadline = Instant::now() + SILENCE_LIMIT;
+        while Instant::now() < deadline {
+            talk::send(self.channel, self.node, order.encode(tag))?;
+            match self.answer(tag, REPEAT_AFTER)? {
+                Some(Answer::Ready) => return Ok(tag),
+                Some(Answer::Busy) => {
+                    return Err(Failure::new(format!(
+                        "{} answers as many benches as it can already",
+                        self.name()
+                    )));
+                }
+                Some(Answer::Unable) => {
+                    return Err(Failure::new(format!("{} is no gateway", self.name())));
+                }
+                Some(Answer::Report(_) | Answer::Seen(_)) | None => {}
+            }
+        }
+        Err(self.silence())
+    }
+
+    /// Ends what was ordered, where the other end sends nothing; returns what it says then.
+    pub(super) fn stop(&self, tag: u64) -> Result<Answer, Failure> {
+        self.send_stop(tag)?;
+        loop {
+            match self.answer(tag, SILENCE_LIMIT)? {
+                // The answer to an order that was repeated for nothing.
+                Some(Answer::Ready | Answer::Busy | Answer::Unable) => {}
+                Some(answer) => return Ok(answer),
+                None => return Err(self.silence()),
+            }
+        }
+    }
+
+    /// The same where it counts, and nothing may be missing or damaged of `sent` messages.
+    pub(super) fn stop_counting(&self, tag: u64, sent: u64) -> Result<(), Failure> {
+        match self.stop(tag)? {
+            Answer::Report(report) => all_arrived(sent, report.arrived, report.wrong),
+            _ => Err(self.nonsense()),
+        }
+    }
+
+    pub(super) fn send_stop(&self, tag: u64) -> Result<(), Failure> {
+        Ok(talk::send(
+            self.channel,
+            self.node,
+            Order::Stop.encode(tag),
+        )?)
+    }
+
+    pub(super) fn payload(&self, messages: &Messages, sequence: u64) -> Result<(), Failure> {
+        Ok(send_payload(self.channel, self.node, messages, sequence)?)
+    }
+
+    /// Unpacks the next payload of the other end into `buffer`, which is as long.
+    pub(super) fn payload_back(&self, buffer: &mut [u8]) -> Result<(), Failure> {
+        let deadline = Instant::now() + SILENCE_LIMIT;
+        while let Some(mut unpacking) = self.next(deadline)? {
+            if let Incoming::Payload(_) = talk::read(&mut unpacking)? {
+                return unpack(unpacking, buffer);
+            }
+        }
+        Err(self.silence())
+    }
+
+    /// Receives messages of the other end until it reports, and checks them. `seen` is told of
+    /// each. Returns how many there were, and the report.
+    pub(super) fn take_stream(
+        &self,
+        tag: u64,
+        message_bytes: usize,
+        mut seen: impl FnMut(),
+    ) -> Result<(u64, Report), Failure> {
+        let check = Check::new();
+        let mut buffer = vec![0; message_bytes];
+        let (mut arrived, mut wrong) = (0, 0);
+        let report = loop {
+            match self.next_of_stream(tag)? {
+                Next::Payload(unpacking, size) => {
+                    let sequence = arrived;
+                    arrived += 1;
+                    if size == message_bytes {
+                        unpack(unpacking, &mut buffer)?;
+                        wrong += u64::from(!check.matches(sequence, &buffer));
+                    } else {
+                        wrong += 1;
+                    }
+                    seen();
+                }
+                Next::Report(report) => break report,
+            }
+        };
+        all_arrived(report.sent, arrived, wrong)?;
+        Ok((arrived, report))
+    }
+
+    fn next_of_stream(&self, tag: u64) -> Result<Next<'a>, Failure> {
+        let deadline = Instant::now() + SILENCE_LIMIT;
+        while let Some(mut unpacking) = self.next(deadline)? {
+            match talk::read(&mut unpacking)? {
+                Incoming::Payload(size) => return Ok(Next::Payload(unpacking, size)),
+                Incoming::Service(head) if head.tag == tag => {
+                    let body = talk::body(unpacking, &head)?;
+                    if let Some(Answer::Report(report)) = Answer::decode(&head, &body) {
+                        return Ok(Next::Report(report));
+                    }
+                }
+                Incoming::Service(_) => {}
+            }
+        }
+        Err(self.silence())
+    }
+
+    /// The next answer to the bench `tag`, if one comes within `patience`.
+    fn answer(&self, tag: u64, patience: Duration) -> Result<Option<Answer>, Failure> {
+        let deadline = Instant::now() + patience;
+        while let Some(mut unpacking) = self.next(deadline)? {
+            if let Incoming::Service(head) = talk::read(&mut unpacking)?
+                && head.tag == tag
+            {
+                let body = talk::body(unpacking, &head)?;
+                if let Some(answer) = Answer::decode(&head, &body) {
+                    return Ok(Some(answer));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// The next message of the other end, if one comes in time.
+    fn next(&self, deadline: Instant) -> Result<Option<Unpacking<'a>>, Failure> {
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.channel.begin_unpacking_within(left)? {
+                // Others may talk to this node too; they are not listened to.
+                Some(unpacking) if unpacking.source() != self.node => {}
+                unpacking => return Ok(unpacking),
+            }
+        }
+    }
+
+    fn silence(&self) -> Failure {
+        Failure::new(format!(
+            "{} has said nothing for {} s; it has to run `madgate serve` or `madgate gateway`",
+            self.name(),
+            SILENCE_LIMIT.as_secs()
+        ))
+    }
+
+    pub(super) fn nonsense(&self) -> Failure {
+        Failure::new(format!(
+            "{} has answered something else than it was asked; is it of this version?",
+            self.name()
+        ))
+    }
+}
+
+/// Nothing may be missing or damaged.
+pub(super) fn all_arrived(sent: u64, arrived: u64, wrong: u64) -> Result<(), Failure> {
+    if arrived == sent && wrong == 0 {
+        return Ok(());
+    }
+    Err(Failure::new(format!(
+        "{} sent, {arrived} arrived, {wrong} of them damaged",
+        crate::units::counted(sent, "message")
+    )))
+}
+
+/// Unpacks the one block of a message.
+fn unpack<'a>(mut unpacking: Unpacking<'a>, into: &'a mut [u8]) -> Result<(), Failure> {
+    unpacking.unpack_cheaper(into)?;
+    Ok(unpacking.end_unpacking()?)
+}

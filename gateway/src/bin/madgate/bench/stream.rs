@@ -1,0 +1,176 @@
+//! How much goes through: message after message in one direction or in both, and between many
+//! nodes at once.
+
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::finding::{Flow, Many, Throughput};
+use super::latency::join;
+use super::partner::{Partner, all_arrived};
+use super::progress::Progress;
+use super::{Direction, Plan, burst_of};
+use crate::failure::Failure;
+use crate::files::wire::count;
+use crate::service::order::{Order, Report};
+use crate::service::pattern::Messages;
+use crate::units::{float, mb_per_s, per_second};
+
+/// Streams in the directions that are asked for; what came before it counts is over.
+pub(super) fn stream(
+    partner: Partner<'_>,
+    size: usize,
+    direction: Direction,
+    plan: &Plan,
+    progress: &Progress,
+) -> Result<Throughput, Failure> {
+    let run = |time, progress: &Progress| match direction {
+        Direction::There => there(partner, size, time, progress),
+        Direction::Back | Direction::Both => back(partner, size, direction, time, progress),
+    };
+    if !plan.warm_up.is_zero() {
+        run(plan.warm_up, &Progress::none())?;
+    }
+    let (sent, received, took) = run(plan.time, progress)?;
+    let messages = sent + received;
+    let bytes = |messages: u64| messages * count(size);
+    Ok(Throughput {
+        message_bytes: size,
+        direction,
+        messages,
+        seconds: took.as_secs_f64(),
+        mb_per_s: mb_per_s(bytes(messages), took),
+        messages_per_s: per_second(messages, took),
+        there_mb_per_s: mb_per_s(bytes(sent), took),
+        back_mb_per_s: mb_per_s(bytes(received), took),
+    })
+}
+
+/// Streams there for a while; the time counts until the other end has checked everything.
+fn there(
+    partner: Partner<'_>,
+    size: usize,
+    time: Duration,
+    progress: &Progress,
+) -> Result<(u64, u64, Duration), Failure> {
+    let message_bytes = count(size);
+    let tag = partner.order(Order::Sink { message_bytes })?;
+    let started = Instant::now();
+    let sent = send_for(partner, size, started, time, progress)?;
+    partner.stop_counting(tag, sent)?;
+    Ok((sent, 0, started.elapsed()))
+}
+
+/// Streams back for a while, or in both directions; the time counts until both ends have
+/// checked everything.
+fn back(
+    partner: Partner<'_>,
+    size: usize,
+    direction: Direction,
+    time: Duration,
+    progress: &Progress,
+) -> Result<(u64, u64, Duration), Failure> {
+    let message_bytes = count(size);
+    let is_both = direction == Direction::Both;
+    let tag = partner.order(if is_both {
+        Order::Both { message_bytes }
+    } else {
+        Order::Source { message_bytes }
+    })?;
+    let started = Instant::now();
+    let (sent, (received, report)) = thread::scope(|scope| -> Result<_, Failure> {
+        let sending = scope.spawn(move || {
+            let sent = if is_both {
+                send_for(partner, size, started, time, &Progress::none())?
+            } else {
+                thread::sleep(time);
+                0
+            };
+            partner.send_stop(tag)?;
+            Ok(sent)
+        });
+        let taken = partner.take_stream(tag, size, || progress.note(message_bytes));
+        Ok((join(sending)?, taken?))
+    })?;
+    let Report { arrived, wrong, .. } = report;
+    all_arrived(sent, arrived, wrong)?;
+    Ok((sent, received, started.elapsed()))
+}
+
+/// Sends until `time` after `started`; how many messages.
+fn send_for(
+    partner: Partner<'_>,
+    size: usize,
+    started: Instant,
+    time: Duration,
+    progress: &Progress,
+) -> Result<u64, Failure> {
+    let messages = Messages::new(size);
+    let burst = burst_of(size);
+    let mut sent = 0;
+    while started.elapsed() < time {
+        for _ in 0..burst {
+            partner.payload(&messages, sent)?;
+            sent += 1;
+        }
+        progress.note(count(size * burst));
+    }
+    Ok(sent)
+}
+
+/// Many flows at once, each from a node of its own or not, all of them with messages of `size`.
+pub(super) fn many(flows: &[Partner<'_>], size: usize, plan: &Plan) -> Result<Many, Failure> {
+    if !plan.warm_up.is_zero() {
+        many_for(flows, size, plan.warm_up)?;
+    }
+    many_for(flows, size, plan.time)
+}
+
+fn many_for(flows: &[Partner<'_>], size: usize, time: Duration) -> Result<Many, Failure> {
+    let message_bytes = count(size);
+    // Nobody listens while the messages go, so that flows of one node may share a channel.
+    let tags: Vec<u64> = flows
+        .iter()
+        .map(|flow| flow.order(Order::Sink { message_bytes }))
+        .collect::<Result<_, _>>()?;
+    let start = Barrier::new(flows.len());
+    let (sent, started) = thread::scope(|scope| -> Result<_, Failure> {
+        let started = Instant::now();
+        let threads: Vec<_> = flows
+            .iter()
+            .map(|flow| {
+                let start = &start;
+                scope.spawn(move || {
+                    start.wait();
+                    send_for(*flow, size, Instant::now(), time, &Progress::none())
+                })
+            })
+            .collect();
+        let sent = threads.into_iter().map(join).collect::<Result<Vec<_>, _>>();
+        Ok((sent?, started))
+    })?;
+    for ((flow, tag), sent) in flows.iter().zip(tags).zip(&sent) {
+        flow.stop_counting(tag, *sent)?;
+    }
+    let took = started.elapsed();
+    let messages: u64 = sent.iter().sum();
+    let fair = float(messages) / float(count(flows.len()).max(1));
+    let least = sent.iter().min().copied().unwrap_or(0);
+    let of_flow = |(flow, sent): (&Partner<'_>, &u64)| {
+        let own = flow.channel.session();
+        Flow {
+            from: own.cluster().node_name(own.node()).to_owned(),
+            to: flow.name().to_owned(),
+            mb_per_s: mb_per_s(sent * message_bytes, took),
+        }
+    };
+    Ok(Many {
+        message_bytes: size,
+        messages,
+        seconds: took.as_secs_f64(),
+        mb_per_s: mb_per_s(messages * message_bytes, took),
+        messages_per_s: per_second(messages, took),
+        least_of_fair_share: float(least) / fair.max(1.0),
+        flows: flows.iter().zip(&sent).map(of_flow).collect(),
+    })
+}

@@ -1,0 +1,75 @@
+//! What starts processes and makes folders ends in time, and leaves nothing behind, whatever
+//! happens.
+
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, bounded, select};
+
+use crate::child::Family;
+use crate::failure::{Context, Failure};
+use crate::output::say;
+use crate::signals::{Endings, exit_code};
+
+/// Watches the clock and the signals until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Deadline {
+    ends_at: Instant,
+    _over: Sender<()>,
+}
+
+impl Deadline {
+    /// From now on: kill `family` and remove `folders` when it takes longer than `limit`, or on a
+    /// signal. `what` says what it is.
+    pub(crate) fn start(
+        family: Family,
+        folders: Vec<PathBuf>,
+        limit: Duration,
+        what: &'static str,
+    ) -> Result<Self, Failure> {
+        let endings = Endings::listen()?;
+        let ends_at = Instant::now() + limit;
+        let (over, is_over) = bounded(0);
+        thread::Builder::new()
+            .name("madgate-deadline".into())
+            .spawn(move || {
+                let code = wait(&endings, &is_over, limit, what);
+                if let Some(code) = code {
+                    clean_up(&family, &folders);
+                    std::process::exit(code);
+                }
+            })
+            .or_fail(|| "cannot start a thread".into())?;
+        Ok(Self {
+            ends_at,
+            _over: over,
+        })
+    }
+
+    /// How much time is left.
+    pub(crate) fn left(&self) -> Duration {
+        self.ends_at.saturating_duration_since(Instant::now())
+    }
+}
+
+/// Waits for the end; with which code the process has to end, if it has to.
+fn wait(endings: &Endings, is_over: &Receiver<()>, limit: Duration, what: &str) -> Option<i32> {
+    select! {
+        recv(endings.signals()) -> signal => Some(signal.map_or(1, exit_code)),
+        recv(is_over) -> _ => None,
+        default(limit) => {
+            let limit = limit.as_secs();
+            say(&format!("madgate: {what} did not end within {limit} s"));
+            Some(1)
+        }
+    }
+}
+
+fn clean_up(family: &Family, folders: &[PathBuf]) {
+    family.kill();
+    for folder in folders {
+        // It may not be there yet, or not any more.
+        let _ = std::fs::remove_dir_all(folder);
+    }
+}

@@ -1,0 +1,96 @@
+//! What a gateway has done while somebody measured, as it tells them.
+
+use bytes::Bytes;
+use madgate_gateway::model::Observation;
+use madgate_gateway::{Counters, PipelineCounters};
+use serde::{Deserialize, Serialize};
+
+/// Pipelines that are told at most; a gateway has as many as pairs of networks.
+const PIPELINES_MOST: usize = 1000;
+
+/// What a gateway did in some time.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub(crate) struct Seen {
+    /// Its name.
+    pub(crate) gateway: String,
+    pub(crate) seconds: f64,
+    pub(crate) copies_per_frame: f64,
+    /// Flows times the time that they had no credit, for want of promises ahead.
+    pub(crate) parked_ahead_s: f64,
+    /// The same for want of memory here.
+    pub(crate) parked_memory_s: f64,
+    pub(crate) pipelines: Vec<SeenPipeline>,
+}
+
+/// The same from one network to another, with what the model makes of it.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub(crate) struct SeenPipeline {
+    pub(crate) from: String,
+    pub(crate) to: String,
+    pub(crate) frames: u64,
+    pub(crate) hop_p50_us: f64,
+    pub(crate) hop_p99_us: f64,
+    pub(crate) hop_max_us: f64,
+    /// Of what one receiving call brought, on average.
+    pub(crate) packet_bytes: usize,
+    pub(crate) receive_us: f64,
+    pub(crate) send_us: f64,
+    pub(crate) switch_us: f64,
+    /// The part of receiving and sending that was done at the same time.
+    pub(crate) overlap: f64,
+    pub(crate) measured_mb_per_s: f64,
+    /// What could have passed, had the gateway never waited.
+    pub(crate) predicted_mb_per_s: f64,
+    pub(crate) limit: String,
+}
+
+impl Seen {
+    /// What happened in a period.
+    pub(crate) fn in_period(period: &Counters) -> Self {
+        let active = period.pipelines.iter().filter(|way| way.frames > 0);
+        Self {
+            gateway: String::new(),
+            seconds: period.uptime.as_secs_f64(),
+            copies_per_frame: period.copies_per_frame(),
+            parked_ahead_s: period.parked_ahead.as_secs_f64(),
+            parked_memory_s: period.parked_memory.as_secs_f64(),
+            pipelines: active
+                .filter_map(|way| SeenPipeline::in_period(period, way))
+                .take(PIPELINES_MOST)
+                .collect(),
+        }
+    }
+
+    pub(super) fn encode(&self) -> Bytes {
+        // Strings and numbers can be written; what is not a number becomes null.
+        serde_json::to_vec(self).unwrap_or_default().into()
+    }
+
+    pub(super) fn decode(body: &[u8]) -> Option<Self> {
+        serde_json::from_slice(body).ok()
+    }
+}
+
+impl SeenPipeline {
+    fn in_period(period: &Counters, way: &PipelineCounters) -> Option<Self> {
+        let observed = Observation::of(period, &way.from, &way.to)?;
+        let us = |time: std::time::Duration| time.as_secs_f64() * 1e6;
+        let packet = observed.packet_bytes;
+        Some(Self {
+            from: way.from.clone(),
+            to: way.to.clone(),
+            frames: way.frames,
+            hop_p50_us: us(way.hop.quantile(0.5)),
+            hop_p99_us: us(way.hop.quantile(0.99)),
+            hop_max_us: us(way.hop.longest()),
+            packet_bytes: packet,
+            receive_us: us(observed.pipeline.receive.of(packet)),
+            send_us: us(observed.pipeline.send.of(packet)),
+            switch_us: us(observed.pipeline.switch),
+            overlap: observed.pipeline.overlap,
+            measured_mb_per_s: observed.measured() / 1e6,
+            predicted_mb_per_s: observed.predicted() / 1e6,
+            limit: observed.limit.to_string(),
+        })
+    }
+}
