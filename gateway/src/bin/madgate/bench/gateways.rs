@@ -1,6 +1,7 @@
 //! The gateways on the way, which watch themselves while something is measured.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use madgate_vchannel::cluster::NetworkId;
 use madgate_vchannel::topology::Routes;
@@ -8,8 +9,12 @@ use madgate_vchannel::{Channel, NodeId};
 
 use super::partner::Partner;
 use crate::failure::Failure;
+use crate::output::say;
 use crate::service::order::{Answer, Order};
 use crate::service::seen::Seen;
+
+/// How long a gateway may take to answer. One in an application of its own answers nothing.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The gateways of one route.
 #[derive(Debug)]
@@ -58,8 +63,16 @@ impl<'a> Gateways<'a> {
     /// They watch from now on.
     pub(super) fn begin(&mut self) -> Result<(), Failure> {
         for one in &mut self.watched {
-            one.tag = Some(one.partner.order(Order::Watch)?);
+            one.tag = one.partner.order_within(Order::Watch, PATIENCE)?;
+            if one.tag.is_none() {
+                say(&format!(
+                    "madgate: {} does not say what it does: it is no `madgate gateway`",
+                    one.partner.name()
+                ));
+            }
         }
+        // Those are not asked again.
+        self.watched.retain(|one| one.tag.is_some());
         Ok(())
     }
 

@@ -310,6 +310,7 @@ impl Bench<'_> {
         let mut gateways = Gateways::between(&channel, to)?;
         let nodes = gateways.nodes().chain([own, to]);
         let spinners = doubts::spinners(&cluster, nodes);
+        partner.greet()?;
         for (size, plan) in self.points() {
             let watch = Watch::start();
             gateways.begin()?;
@@ -428,6 +429,9 @@ impl Bench<'_> {
         let senders = sessions.iter().map(Session::node);
         let all: Vec<NodeId> = gateways.nodes().chain(of_flows).chain(senders).collect();
         let spinners = doubts::spinners(&cluster, unique(all));
+        for partner in &partners {
+            partner.greet()?;
+        }
         for (size, plan) in self.points() {
             let watch = Watch::start();
             gateways.begin()?;

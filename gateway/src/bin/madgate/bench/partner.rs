@@ -39,12 +39,22 @@ impl<'a> Partner<'a> {
     /// The first answer may be lost: the other end may not know yet that the process that
     /// was this node before is gone. So the order is repeated until an answer comes.
     pub(super) fn order(&self, order: Order) -> Result<u64, Failure> {
+        let obeyed = self.order_within(order, SILENCE_LIMIT)?;
+        obeyed.ok_or_else(|| self.silence())
+    }
+
+    /// The same with a limit of its own; `None` if nothing is heard until then.
+    pub(super) fn order_within(
+        &self,
+        order: Order,
+        limit: Duration,
+    ) -> Result<Option<u64>, Failure> {
         let tag = RandomState::new().build_hasher().finish();
-        let deadline = Instant::now() + SILENCE_LIMIT;
+        let deadline = Instant::now() + limit;
         while Instant::now() < deadline {
             talk::send(self.channel, self.node, order.encode(tag))?;
             match self.answer(tag, REPEAT_AFTER)? {
-                Some(Answer::Ready) => return Ok(tag),
+                Some(Answer::Ready) => return Ok(Some(tag)),
                 Some(Answer::Busy) => {
                     return Err(Failure::new(format!(
                         "{} answers as many benches as it can already",
@@ -57,7 +67,14 @@ impl<'a> Partner<'a> {
                 Some(Answer::Report(_) | Answer::Seen(_)) | None => {}
             }
         }
-        Err(self.silence())
+        Ok(None)
+    }
+
+    /// Talks to the other end for the first time, so that it is this one that is named if it is
+    /// not there.
+    pub(super) fn greet(&self) -> Result<(), Failure> {
+        let tag = self.order(Order::Echo)?;
+        self.stop_counting(tag, 0)
     }
 
     /// Ends what was ordered, where the other end sends nothing; returns what it says then.
