@@ -8,4 +8,4 @@ cargo run --release -p madgate-benches --bin relay -- --quick
 cargo run --release -p madgate-benches --bin regular -- --quick
 cargo run --release -p madgate-benches --bin hsl -- --quick
 cargo run --release -p madgate-benches --bin soak -- --seconds 20
-cargo bench -p madgate-benches --bench gtm -- --test
+cargo bench -p madgate-benches --bench '*' -- --test

@@ -17,7 +17,8 @@
 //! contestant ([`ends`], over anything that is a [`ends::MessageEnd`]); [`plain`] is the
 //! end that speaks over a bare socket.
 //!
-//! Start reading in [`contestant`], then [`ends`].
+//! Start reading in [`contestant`], then [`ends`]. The benches of the parts, under `benches/`, share
+//! [`lanes`] only.
 
 #![forbid(unsafe_code)]
 
@@ -25,6 +26,7 @@ pub mod children;
 pub mod contestant;
 pub mod cores;
 pub mod ends;
+pub mod lanes;
 pub mod machine;
 pub mod madgate;
 pub mod pattern;
