@@ -234,7 +234,7 @@ impl Gateway {
     fn forward(&mut self) {
         let mut departures = Vec::new();
         self.transit
-            .poll_transmit(self.far, Lane::Urgent, usize::MAX, |(), departure| {
+            .poll_transmit(self.far, Lane::Urgent, usize::MAX, NOW, |(), departure| {
                 departures.push(departure);
             });
         for departure in departures {
