@@ -248,6 +248,7 @@ impl<K: Copy> Books<K> {
 }
 
 #[cfg(test)]
+#[cfg(not(loom))]
 impl<K> Books<K> {
     /// How many entries, and bytes, there are.
     pub(super) fn size(&self) -> (usize, usize) {

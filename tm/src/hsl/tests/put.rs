@@ -1,5 +1,6 @@
 //! PUT over two emulated cards, without anything above.
 
+use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
@@ -8,11 +9,12 @@ use proptest::prelude::*;
 use super::super::host::{Connection, HostCard, HostDevice, HostList, ListPlace, Mode};
 use super::super::layout::{REGISTERED_AT, receiver_place};
 use super::super::put::{
-    Address, CARRIED_MOST, Descriptor, Entry, MessageId, NodeNumber, Notify, Put, PutError,
-    Received, Receiving,
+    Address, CARRIED_MOST, Descriptor, Device, Entry, FLUSHED_MOST, MessageId, NodeNumber, Notify,
+    Put, PutError, Received, Receiving,
 };
 use crate::local::bell::Bell;
 use crate::local::memory::{Mapping, PeerAccess, SharedBytes};
+use crate::poller::Interest;
 
 const REGISTERED_BYTES: usize = 10_000;
 const ENTRIES: usize = 8;
@@ -221,6 +223,63 @@ fn a_list_that_is_not_read_takes_no_more() {
         assert_eq!(far.flush_received_list(), Ok(ENTRIES));
         assert_eq!(near.flush_send_list(), ENTRIES);
     }
+}
+
+/// The list of a node that writes faster than anybody reads.
+#[derive(Debug)]
+struct Endless(HostList);
+
+impl Receiving for Endless {
+    fn next_received(&mut self) -> Result<Option<Received>, PutError> {
+        Ok(Some(Received {
+            source: NodeNumber(3),
+            message: MessageId(1),
+            length: 0,
+            words: [0; 2],
+        }))
+    }
+
+    fn arm(&mut self) -> bool {
+        self.0.arm()
+    }
+
+    fn disarm(&mut self) {
+        self.0.disarm();
+    }
+
+    fn descriptor(&self) -> (BorrowedFd<'_>, Interest) {
+        self.0.descriptor()
+    }
+
+    fn acknowledge(&mut self) -> bool {
+        self.0.acknowledge()
+    }
+}
+
+/// A card with such a list.
+#[derive(Debug)]
+struct Flooded;
+
+impl Device for Flooded {
+    type Sending = HostCard;
+    type Receiving = Endless;
+}
+
+#[test]
+fn a_flush_ends_whatever_the_other_side_writes() {
+    let sides = sides();
+    let (card, list) = sides[1].halves(&sides[0], Mode::Polling);
+    let mut put: Put<Flooded> = Put::polling(card, Endless(list));
+    assert_eq!(put.flush_received_list(), Ok(FLUSHED_MOST));
+}
+
+#[test]
+fn too_many_offers_are_refused_and_none_of_them_counts() {
+    let sides = sides();
+    let (mut card, _) = sides[0].halves(&sides[1], Mode::Polling);
+    let ranges = |count: u64| (0..count).map(|number| number * 10..number * 10 + 5);
+    assert_eq!(card.offer(ranges(64)), Ok(()));
+    assert!(matches!(card.offer(ranges(65)), Err(PutError::Peer(_))));
 }
 
 #[test]
