@@ -14,6 +14,9 @@ const PROGRAM: &str = "ucx_perftest";
 const TRANSPORTS: &str = "UCX_TLS=posix,self";
 /// Pause between two attempts to reach the end that listens, which is still starting.
 const PAUSE: Duration = Duration::from_millis(20);
+/// Longest wait for its figures. Its ends look without ever giving their processors away, so that on
+/// a machine with other work to do they may take long.
+const LONGEST: Duration = Duration::from_secs(120);
 const BYTES_PER_MIB: f64 = 1_048_576.0;
 
 /// What this machine lacks to run it.
@@ -74,7 +77,7 @@ pub(crate) fn measure(test: Test, bytes: usize, rounds: usize) -> io::Result<f64
 /// The line with what it found: the only one that begins with a number.
 fn figures(client: &Process) -> io::Result<String> {
     loop {
-        let line = client.line(PATIENCE)?;
+        let line = client.line(LONGEST)?;
         if line.starts_with(|first: char| first.is_ascii_digit()) {
             return Ok(line);
         }
