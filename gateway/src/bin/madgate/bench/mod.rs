@@ -1,10 +1,12 @@
 //! `madgate bench`: measures the way to another node.
 //!
+//! - what can be asked: [`arguments`];
 //! - what is measured: [`latency`], [`stream`]; with whom: [`partner`]; what the gateways on the
 //!   way do meanwhile: [`gateways`];
 //! - what comes of it: [`finding`], as [`chart`], with its [`doubts`];
 //! - [`figures`]: the papers' experiment, with processes of its own.
 
+mod arguments;
 mod chart;
 mod doubts;
 mod figures;
@@ -16,23 +18,20 @@ mod progress;
 mod stream;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
-use madgate_vchannel::cluster::{format_size, parse_duration, parse_size};
 use madgate_vchannel::{Channel, Cluster, NodeId, Session};
-use serde::Serialize;
 
 use crate::failure::{Context, Failure};
-use crate::files::wire::count;
 use crate::limits;
 use crate::load::Watch;
 use crate::node::{channel_to, find, join, leave, read_cluster};
 use crate::output::{print, say};
-use crate::service::order::MAX_MESSAGE_BYTES;
+pub(crate) use arguments::Arguments;
+use arguments::{Direction, Kind, TIME};
 use chart::Chart;
 use finding::{Figures, Finding};
 use gateways::Gateways;
@@ -40,10 +39,6 @@ use latency::Load;
 use partner::Partner;
 use progress::Progress;
 
-/// The longest measurement.
-const MAX_TIME: Duration = Duration::from_secs(24 * 3600);
-/// How long each size is measured, unless somebody says otherwise.
-const TIME: Duration = Duration::from_secs(2);
 /// How often the clock is read while small messages are streamed.
 const CLOCK_EVERY_BYTES: usize = 64 << 10;
 /// The most messages between two looks at the clock.
@@ -51,182 +46,11 @@ const CLOCK_EVERY_MESSAGES: usize = 256;
 /// The most flows of `many`.
 const MAX_FLOWS: usize = 256;
 
-/// Measures the way to another node, which has to run `madgate serve` or `madgate gateway`.
-#[derive(Debug, Args)]
-pub(crate) struct Arguments {
-    /// The cluster file.
-    #[arg(required_unless_present = "figure6")]
-    cluster: Option<PathBuf>,
-    /// The node that this process is; with `many` all those that it is.
-    #[arg(
-        long,
-        value_name = "NAME,…",
-        value_delimiter = ',',
-        required_unless_present = "figure6"
-    )]
-    node: Vec<String>,
-    /// The node at the other end; with `many` all of them.
-    #[arg(
-        long,
-        value_name = "NAME,…",
-        value_delimiter = ',',
-        required_unless_present = "figure6"
-    )]
-    to: Vec<String>,
-    /// The channel; without it, the first that both nodes are in.
-    #[arg(long, value_name = "NAME")]
-    channel: Option<String>,
-    /// What is measured.
-    #[arg(required_unless_present = "figure6")]
-    kind: Option<Kind>,
-    /// Sizes of messages; by default 8B for pingpong and loaded, 8B, 64B and 1KiB for flood, and
-    /// 1MiB for the others.
-    #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = message_size)]
-    size: Vec<usize>,
-    /// How long each size is measured, in each of these times; by default 2s.
-    #[arg(long, value_name = "TIME,…", value_delimiter = ',', value_parser = time)]
-    time: Vec<Duration>,
-    /// What is measured before it counts; 0s: nothing.
-    #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = pause)]
-    warm_up: Duration,
-    /// Which way a stream goes.
-    #[arg(long, value_enum, default_value = "there")]
-    direction: Direction,
-    /// With loaded: the load beside the messages, in percent of what it reaches alone.
-    #[arg(long, value_name = "PERCENT,…", value_delimiter = ',', default_value = "0,50,100",
-          value_parser = clap::value_parser!(u32).range(0..=100))]
-    load: Vec<u32>,
-    /// With loaded: the node that the load goes to, where that is another one.
-    #[arg(long, value_name = "NAME")]
-    load_to: Option<String>,
-    /// With loaded: the channel that the load goes over; without it, another one than the
-    /// messages, unless it goes to another node.
-    #[arg(long, value_name = "NAME")]
-    load_channel: Option<String>,
-    /// With loaded: the size of its messages.
-    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = message_size)]
-    load_size: usize,
-    /// Says so often what has gone through, while a stream runs.
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    interval: Option<Duration>,
-    /// One JSON object per result and line.
-    #[arg(long)]
-    json: bool,
-    /// Draws bars of text at the end.
-    #[arg(long)]
-    plot: bool,
-    /// Draws a picture into this file.
-    #[arg(long, value_name = "FILE")]
-    svg: Option<PathBuf>,
-    /// Measures the papers' figures 6 and 7 instead, on this machine: bandwidth through a gateway
-    /// between TCP and shared memory, for several packet sizes. Takes --size, --time, --packet,
-    /// --json, --plot and --svg.
-    #[arg(long, conflicts_with_all = ["cluster", "node", "to", "channel", "interval"])]
-    figure6: bool,
-    /// With --figure6: sizes of packets, by default 8KiB to 128KiB.
-    #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = packet_size, requires = "figure6")]
-    packet: Vec<usize>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Kind {
-    /// Half round trips: a message goes there and comes back.
-    Pingpong,
-    /// One message at a time, in one direction: what one takes, and the bandwidth of that.
-    Ping,
-    /// Bandwidth and messages per second: message after message, each unpacked and checked.
-    Stream,
-    /// The same with small messages.
-    Flood,
-    /// Half round trips beside a load, which is another flow over the same links.
-    Loaded,
-    /// A stream from each of many nodes to one of many others, all at once.
-    Many,
-}
-
-/// Which way a stream goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "kebab-case")]
-enum Direction {
-    /// From this node to the other.
-    There,
-    /// From the other node to this one.
-    Back,
-    /// Both at once.
-    Both,
-}
-
-impl Direction {
-    const fn arrow(self) -> &'static str {
-        match self {
-            Self::There => "->",
-            Self::Back => "<-",
-            Self::Both => "<->",
-        }
-    }
-}
-
-impl Kind {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Pingpong => "pingpong",
-            Self::Ping => "ping",
-            Self::Stream => "stream",
-            Self::Flood => "flood",
-            Self::Loaded => "loaded",
-            Self::Many => "many",
-        }
-    }
-
-    const fn usual_sizes(self) -> &'static [usize] {
-        match self {
-            Self::Pingpong | Self::Loaded => &[8],
-            Self::Flood => &[8, 64, 1024],
-            Self::Ping | Self::Stream | Self::Many => &[1 << 20],
-        }
-    }
-}
-
 /// How long something is measured.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
     warm_up: Duration,
     time: Duration,
-}
-
-fn message_size(text: &str) -> Result<usize, String> {
-    let bytes = parse_size(text).ok_or("expected a size such as 8B, 64KiB or 1MiB")?;
-    let limit = format_size(count(MAX_MESSAGE_BYTES));
-    usize::try_from(bytes)
-        .ok()
-        .filter(|bytes| *bytes <= MAX_MESSAGE_BYTES)
-        .ok_or_else(|| format!("a message has at most {limit} here"))
-}
-
-fn packet_size(text: &str) -> Result<usize, String> {
-    use madgate_vchannel::cluster::MTU_BOUNDS;
-    let bytes = parse_size(text).ok_or("expected a size such as 8KiB")?;
-    if !MTU_BOUNDS.contains(&bytes) {
-        let [least, most] = [*MTU_BOUNDS.start(), *MTU_BOUNDS.end()].map(format_size);
-        return Err(format!("expected {least} to {most}"));
-    }
-    usize::try_from(bytes).map_err(|error| error.to_string())
-}
-
-fn time(text: &str) -> Result<Duration, String> {
-    let time = pause(text)?;
-    if time.is_zero() {
-        return Err("expected more than nothing".into());
-    }
-    Ok(time)
-}
-
-fn pause(text: &str) -> Result<Duration, String> {
-    let time = parse_duration(text).ok_or("expected a time such as 500ms, 2s or 1min")?;
-    if time > MAX_TIME {
-        return Err("expected a day at most".into());
-    }
-    Ok(time)
 }
 
 /// Messages between two looks at the clock.
@@ -257,7 +81,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
                 arguments.node.join(","),
                 arguments.to.join(",")
             ),
-            measure: measure_of(kind).to_owned(),
+            measure: kind.measure().to_owned(),
             ..Chart::default()
         },
     };
@@ -267,14 +91,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         _ => Err(Failure::new(
             "only `many` is measured with several nodes; name one with --node and one with --to",
         )),
-    }
-}
-
-const fn measure_of(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Pingpong | Kind::Loaded => "half round trip, us",
-        Kind::Flood => "messages per second",
-        Kind::Ping | Kind::Stream | Kind::Many => "MB/s",
     }
 }
 
