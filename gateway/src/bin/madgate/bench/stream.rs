@@ -54,9 +54,10 @@ fn there(
     progress: &Progress,
 ) -> Result<(u64, u64, Duration), Failure> {
     let message_bytes = count(size);
+    let messages = Messages::new(size);
     let tag = partner.order(Order::Sink { message_bytes })?;
     let started = Instant::now();
-    let sent = send_for(partner, size, started, time, progress)?;
+    let sent = send_for(partner, &messages, started, time, progress)?;
     partner.stop_counting(tag, sent)?;
     Ok((sent, 0, started.elapsed()))
 }
@@ -72,6 +73,7 @@ fn back(
 ) -> Result<(u64, u64, Duration), Failure> {
     let message_bytes = count(size);
     let is_both = direction == Direction::Both;
+    let messages = Messages::new(size);
     let tag = partner.order(if is_both {
         Order::Both { message_bytes }
     } else {
@@ -79,9 +81,9 @@ fn back(
     })?;
     let started = Instant::now();
     let (sent, (received, report)) = thread::scope(|scope| -> Result<_, Failure> {
-        let sending = scope.spawn(move || {
+        let sending = scope.spawn(|| {
             let sent = if is_both {
-                send_for(partner, size, started, time, &Progress::none())?
+                send_for(partner, &messages, started, time, &Progress::none())?
             } else {
                 thread::sleep(time);
                 0
@@ -97,25 +99,26 @@ fn back(
     Ok((sent, received, started.elapsed()))
 }
 
-/// Sends until `time` after `started`; how many messages.
+/// Sends until `time` after `started`, some at least; how many messages.
 fn send_for(
     partner: Partner<'_>,
-    size: usize,
+    messages: &Messages,
     started: Instant,
     time: Duration,
     progress: &Progress,
 ) -> Result<u64, Failure> {
-    let messages = Messages::new(size);
-    let burst = burst_of(size);
+    let burst = burst_of(messages.size());
     let mut sent = 0;
-    while started.elapsed() < time {
+    loop {
         for _ in 0..burst {
-            partner.payload(&messages, sent)?;
+            partner.payload(messages, sent)?;
             sent += 1;
         }
-        progress.note(count(size * burst));
+        progress.note(count(messages.size() * burst));
+        if started.elapsed() >= time {
+            return Ok(sent);
+        }
     }
-    Ok(sent)
 }
 
 /// Many flows at once, each from a node of its own or not, all of them with messages of `size`.
@@ -128,6 +131,7 @@ pub(super) fn many(flows: &[Partner<'_>], size: usize, plan: &Plan) -> Result<Ma
 
 fn many_for(flows: &[Partner<'_>], size: usize, time: Duration) -> Result<Many, Failure> {
     let message_bytes = count(size);
+    let messages = &Messages::new(size);
     // Nobody listens while the messages go, so that flows of one node may share a channel.
     let tags: Vec<u64> = flows
         .iter()
@@ -142,7 +146,7 @@ fn many_for(flows: &[Partner<'_>], size: usize, time: Duration) -> Result<Many, 
                 let start = &start;
                 scope.spawn(move || {
                     start.wait();
-                    send_for(*flow, size, Instant::now(), time, &Progress::none())
+                    send_for(*flow, messages, Instant::now(), time, &Progress::none())
                 })
             })
             .collect();

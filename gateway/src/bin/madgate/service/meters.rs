@@ -124,13 +124,13 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// Sends until it is stopped or the other end is gone; then reports.
+    /// Sends until it is stopped or the other end is gone, something at least; then reports.
     pub(crate) fn run(&self, channel: &Channel, is_ending: &AtomicBool) {
         let messages = Messages::new(self.message_bytes);
         let mut sent = 0;
         let has_to_end =
             || is_ending.load(Ordering::Relaxed) || self.is_stopped.load(Ordering::Relaxed);
-        while !has_to_end() {
+        loop {
             for _ in 0..SENT_PER_LOOK {
                 if let Err(error) = talk::send_payload(channel, self.to, &messages, sent) {
                     tracing::debug!(%error, "a stream has broken off");
@@ -140,6 +140,9 @@ impl Stream {
                 if self.message_bytes > talk::COPY_BYTES && has_to_end() {
                     break;
                 }
+            }
+            if has_to_end() {
+                break;
             }
         }
         let report = lock(&self.meter).report(sent);
