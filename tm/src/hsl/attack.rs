@@ -3,7 +3,7 @@
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-use super::host::{Connection, HostCard, Mode};
+use super::host::{Connection, HostCard, HostDevice, Mode};
 use super::lane::{HslReceiver, HslSender};
 use super::layout::{Geometry, REGISTERED_AT};
 use super::put::{Address, Descriptor, MessageId, NodeNumber, Notify, PutError, Sending};
@@ -24,8 +24,8 @@ const OURS: NodeNumber = NodeNumber(0);
 
 /// Ours, and the peer's cards and bell ends.
 pub(super) struct Attack {
-    pub(super) sender: HslSender,
-    pub(super) receiver: HslReceiver,
+    pub(super) sender: HslSender<HostDevice>,
+    pub(super) receiver: HslReceiver<HostDevice>,
     /// What the peer writes to our receiving half,
     pub(super) messages: HostCard,
     /// and to our sending half.

@@ -60,6 +60,7 @@ pub use host::Mode;
 use crate::lane::{LaneError, Listener, Stranger};
 use crate::local::meeting;
 use crate::protocol::{Endpoint, HslTuning};
+use put::PutError;
 use terms::HslTerms;
 
 const PROTOCOL: &str = "hsl";
@@ -105,6 +106,15 @@ pub(crate) fn connect(
 ) -> io::Result<Box<dyn Stranger>> {
     let tuning = tuning.clone();
     meeting::connect(directory, name, HslTerms { tuning })
+}
+
+/// What a card's complaint means for the lane.
+fn failure(error: PutError) -> LaneError {
+    match error {
+        PutError::Closed => LaneError::Closed,
+        PutError::Unreachable(_) => LaneError::Broken(io::Error::other(error)),
+        error => violation(error.to_string()),
+    }
 }
 
 fn violation(what: String) -> LaneError {

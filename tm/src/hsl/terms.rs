@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustix::process::Uid;
 
 use super::greeting;
-use super::host::{Connection, HostCard, HostList};
+use super::host::{Connection, HostCard, HostDevice, HostList};
 use super::layout::{Geometry, REGISTERED_AT};
 use super::put::NodeNumber;
 use super::{HslTuning, lane};
@@ -102,7 +102,7 @@ pub(super) fn sender(
     peer: &Side,
     [node, other]: [NodeNumber; 2],
     bell: Bell,
-) -> io::Result<lane::HslSender> {
+) -> io::Result<lane::HslSender<HostDevice>> {
     let bell = Arc::new(bell);
     let row = peer.geometry.send_row();
     let slots = Mapping::private(row.end())?;
@@ -131,7 +131,6 @@ pub(super) fn sender(
         card,
         list,
         other,
-        bell,
     ))
 }
 
@@ -141,7 +140,7 @@ pub(super) fn receiver(
     peer: &Side,
     [node, other]: [NodeNumber; 2],
     bell: Bell,
-) -> lane::HslReceiver {
+) -> lane::HslReceiver<HostDevice> {
     let bell = Arc::new(bell);
     let place = own.geometry.receiver_list();
     let list = HostList::new(
@@ -162,7 +161,7 @@ pub(super) fn receiver(
     };
     // Answers have no data.
     let card = HostCard::new(Arc::clone(&own.memory), peer.geometry.mode, to);
-    lane::HslReceiver::new(&own.memory, own.geometry, list, card, other, bell)
+    lane::HslReceiver::new(&own.memory, own.geometry, list, card, other)
 }
 
 #[cfg(test)]

@@ -34,6 +34,13 @@ impl Row {
         self.slot_at(self.slots)
     }
 
+    /// Which slot begins at `at`, if one does.
+    pub(crate) fn slot_of(self, at: u64) -> Option<u32> {
+        let offset = usize::try_from(at).ok()?.checked_sub(self.at)?;
+        let slot = u32::try_from(offset / self.stride).ok()?;
+        (offset.is_multiple_of(self.stride) && slot < self.slots).then_some(slot)
+    }
+
     /// The first `length` bytes of slot `slot` in `memory`. The pointer is good for reads (and
     /// for writes, where the mapping is) as long as the memory lives.
     pub(crate) fn slot_in(self, memory: &Mapping, slot: u32, length: u32) -> NonNull<[u8]> {
@@ -55,6 +62,8 @@ pub(crate) struct Loans {
     /// Slots that nobody has; the last one was used last, and is lent first, while the
     /// caches still know it.
     free: Vec<u32>,
+    /// How many are with the peer.
+    with_peer: usize,
 }
 
 /// Who has a slot.
@@ -82,6 +91,7 @@ impl Loans {
             }),
             holders: vec![Holder::Free; slots as usize].into_boxed_slice(),
             free: (0..slots).rev().collect(),
+            with_peer: 0,
         }
     }
 
@@ -96,8 +106,8 @@ impl Loans {
     }
 
     /// How many are lent, as far as has been looked.
-    pub(crate) fn lent_or_with_peer(&self) -> usize {
-        self.holders.len() - self.free.len()
+    pub(crate) fn lent(&self) -> usize {
+        self.holders.len() - self.free.len() - self.with_peer
     }
 
     /// Lends a slot that nobody has.
@@ -123,6 +133,7 @@ impl Loans {
         assert!(unit.len() <= bytes.len());
         self.free.pop();
         self.holders[slot as usize] = Holder::Peer;
+        self.with_peer += 1;
         // SAFETY: the memory stays mapped for writing while `shared` lives, and holds `unit`
         // (asserted). The slot was free, so nothing else in this process refers to it (see
         // `lend`), and no other process can write it; `unit` lies elsewhere, as a slice of
@@ -135,6 +146,7 @@ impl Loans {
     pub(crate) fn redeem(&mut self, slot: LentSlot) -> Result<u32, LentSlot> {
         let slot = slot.redeem(&self.shared)?;
         self.holders[slot as usize] = Holder::Peer;
+        self.with_peer += 1;
         Ok(slot)
     }
 
@@ -144,6 +156,7 @@ impl Loans {
             Some(holder @ Holder::Peer) => *holder = Holder::Free,
             _ => return false,
         }
+        self.with_peer -= 1;
         self.free.push(slot);
         true
     }

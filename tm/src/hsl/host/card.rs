@@ -11,8 +11,8 @@ use std::sync::Arc;
 use super::{FOREIGN, ForeignProcess, ListPlace, Mode, range_within};
 use crate::hsl::counters::Tally;
 use crate::hsl::put::{
-    Address, CARRIED_MOST, Descriptor, ENTRY_WORDS, Entry, MessageId, NodeNumber, Notify, PutError,
-    Received, Sending,
+    Address, CARRIED_MOST, Descriptor, ENTRY_WORDS, Entry, NodeNumber, Notify, PutError, Received,
+    Sending, Sent,
 };
 use crate::local::armed::ArmedWatch;
 use crate::local::bell::Bell;
@@ -50,7 +50,7 @@ pub struct HostCard {
     armed: ArmedWatch<PeerWords>,
     bell: Arc<Bell>,
     /// Messages that have been sent, of which nobody has asked yet.
-    sent: VecDeque<MessageId>,
+    sent: VecDeque<Sent>,
     /// The other process, where its unregistered memory may be written,
     foreign: Option<ForeignProcess>,
     /// and which of it has been offered.
@@ -160,23 +160,6 @@ impl HostCard {
         Ok(())
     }
 
-    /// As [`try_add`](Sending::try_add), for data that is not in registered memory of this side:
-    /// where it is does not matter to a card that is a thread of this process. The entry's
-    /// `local` and `length` are not looked at.
-    pub(crate) fn try_add_from(
-        &mut self,
-        bytes: &[u8],
-        descriptor: &Descriptor,
-    ) -> Result<(), PutError> {
-        let length =
-            u32::try_from(bytes.len()).map_err(|_| PutError::Local(descriptor.local, u32::MAX))?;
-        let descriptor = Descriptor {
-            length,
-            ..*descriptor
-        };
-        self.send(&descriptor, Some(NonNull::from(bytes)))
-    }
-
     /// Where an entry's data is and goes, if all of it is registered, or offered.
     fn check(&self, descriptor: &Descriptor, from: Option<NonNull<[u8]>>) -> Result<Way, PutError> {
         let Descriptor {
@@ -261,7 +244,10 @@ impl HostCard {
             self.notify(descriptor, carried);
         }
         if sent {
-            self.sent.push_back(descriptor.message);
+            self.sent.push_back(Sent {
+                message: descriptor.message,
+                local: descriptor.local,
+            });
         }
         Ok(())
     }
@@ -294,7 +280,22 @@ impl Sending for HostCard {
         self.send(descriptor, None)
     }
 
-    fn next_sent(&mut self) -> Option<MessageId> {
+    fn anywhere_most(&self) -> u32 {
+        // Where data is does not matter to a card that is a thread of this process.
+        u32::MAX
+    }
+
+    fn try_add_from(&mut self, bytes: &[u8], descriptor: &Descriptor) -> Result<(), PutError> {
+        let length =
+            u32::try_from(bytes.len()).map_err(|_| PutError::Local(descriptor.local, u32::MAX))?;
+        let descriptor = Descriptor {
+            length,
+            ..*descriptor
+        };
+        self.send(&descriptor, Some(NonNull::from(bytes)))
+    }
+
+    fn next_sent(&mut self) -> Option<Sent> {
         self.sent.pop_front()
     }
 }

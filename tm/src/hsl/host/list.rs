@@ -61,11 +61,6 @@ impl HostList {
             tally: Tally::new(),
         }
     }
-
-    /// Whether there is a next entry.
-    pub(crate) fn has_next(&self) -> bool {
-        self.list.has_next()
-    }
 }
 
 impl Receiving for HostList {
@@ -98,6 +93,14 @@ impl Receiving for HostList {
         Ok(Some(received))
     }
 
+    fn has_next(&mut self) -> bool {
+        self.list.has_next()
+    }
+
+    fn may_have_next(&self) -> bool {
+        self.list.has_next()
+    }
+
     fn arm(&mut self) -> bool {
         if self.mode == Mode::Polling {
             return false;
@@ -121,5 +124,13 @@ impl Receiving for HostList {
     fn acknowledge(&mut self) -> bool {
         self.tally.interrupts.add(1);
         self.bell.silence()
+    }
+
+    fn is_peer_there(&mut self) -> bool {
+        self.bell.silence()
+    }
+
+    fn close(&mut self) {
+        self.bell.close();
     }
 }

@@ -74,6 +74,8 @@ pub struct HostDevice;
 impl Device for HostDevice {
     type Sending = HostCard;
     type Receiving = HostList;
+
+    const SENDS_AT_ONCE: bool = true;
 }
 
 /// Where one half of a connection has its list, in the memory of who reads it.

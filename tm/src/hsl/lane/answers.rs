@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::hsl::host::HostCard;
 use crate::hsl::layout::Geometry;
 use crate::hsl::message::{GROUP, Kind, identifier};
 use crate::hsl::pending::{Pending, Place};
@@ -13,17 +12,17 @@ use crate::local::arrivals::GoesBack;
 
 /// The way back, shared by the slots that are out.
 #[derive(Debug)]
-pub(super) struct Answers {
-    pending: Pending<HostCard>,
+pub(super) struct Answers<S> {
+    pending: Pending<S>,
     peer: NodeNumber,
     /// The other side's list is full, which it cannot be.
     failed: AtomicBool,
 }
 
-impl Answers {
+impl<S: Sending> Answers<S> {
     /// Answers through `card` to `peer`, which is told at once that everything is free: with
     /// buffers offered before it asks, it never waits for an answer.
-    pub(super) fn new(geometry: Geometry, mut card: HostCard, peer: NodeNumber) -> Self {
+    pub(super) fn new(geometry: Geometry, mut card: S, peer: NodeNumber) -> Self {
         let mut is_told = true;
         for group in 0..geometry.slots().div_ceil(GROUP) {
             let slots = GROUP.min(geometry.slots() - group * GROUP);
@@ -55,7 +54,7 @@ impl Answers {
 /// Tells which control slots and which buffers of a group are free: credit rides on the answer
 /// that offers buffers, and goes by itself when there is none.
 fn answer(
-    card: &mut HostCard,
+    card: &mut impl Sending,
     peer: NodeNumber,
     group: u32,
     [control, buffers]: [u64; 2],
@@ -81,9 +80,9 @@ fn answer(
 
 /// How control slots go back.
 #[derive(Debug)]
-pub(super) struct ControlBack(pub(super) Arc<Answers>);
+pub(super) struct ControlBack<S>(pub(super) Arc<Answers<S>>);
 
-impl GoesBack for ControlBack {
+impl<S: Sending> GoesBack for ControlBack<S> {
     fn give_back(&self, slot: u32) {
         self.0.give_back(Place::Control, slot);
     }
@@ -91,9 +90,9 @@ impl GoesBack for ControlBack {
 
 /// How buffers go back.
 #[derive(Debug)]
-pub(super) struct BufferBack(pub(super) Arc<Answers>);
+pub(super) struct BufferBack<S>(pub(super) Arc<Answers<S>>);
 
-impl GoesBack for BufferBack {
+impl<S: Sending> GoesBack for BufferBack<S> {
     fn give_back(&self, slot: u32) {
         self.0.give_back(Place::Buffer, slot);
     }

@@ -1,32 +1,29 @@
 //! The half of a lane that receives: finds in its list what the other side has put into its
 //! memory, and hands it out where it is.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use bytes::BytesMut;
 
 use super::answers::{Answers, BufferBack, ControlBack};
-use crate::hsl::host::{HostCard, HostList};
 use crate::hsl::layout::Geometry;
 use crate::hsl::message::{Kind, kind_of};
-use crate::hsl::put::{NodeNumber, PutError, Received, Receiving};
-use crate::hsl::violation;
+use crate::hsl::put::{Device, NodeNumber, PutError, Received, Receiving};
+use crate::hsl::{failure, violation};
 use crate::lane::{LaneError, LaneReceiver, ReceivedSlot, Shape};
 use crate::local::LOOKS_BETWEEN_CHECKS;
 use crate::local::arrivals::Arrivals;
-use crate::local::bell::Bell;
 use crate::local::memory::Mapping;
 use crate::poller::Interest;
 
 #[derive(Debug)]
-pub(crate) struct HslReceiver {
+pub(crate) struct HslReceiver<D: Device> {
     geometry: Geometry,
-    list: HostList,
-    control: Arc<Arrivals<ControlBack>>,
-    buffers: Arc<Arrivals<BufferBack>>,
-    answers: Arc<Answers>,
-    bell: Arc<Bell>,
+    list: D::Receiving,
+    control: Arc<Arrivals<ControlBack<D::Sending>>>,
+    buffers: Arc<Arrivals<BufferBack<D::Sending>>>,
+    answers: Arc<Answers<D::Sending>>,
     /// Calls that found nothing since the peer was last known to be there.
     looks: u32,
     state: State,
@@ -49,15 +46,18 @@ enum State {
     Violated,
 }
 
-impl HslReceiver {
+impl<D> HslReceiver<D>
+where
+    D: Device,
+    D::Sending: 'static,
+{
     /// Receives into `own`, of this geometry, and answers through `card`.
     pub(crate) fn new(
         own: &Arc<Mapping>,
         geometry: Geometry,
-        list: HostList,
-        card: HostCard,
+        list: D::Receiving,
+        card: D::Sending,
         peer: NodeNumber,
-        bell: Arc<Bell>,
     ) -> Self {
         let answers = Arc::new(Answers::new(geometry, card, peer));
         let (control, buffers) = (
@@ -70,7 +70,6 @@ impl HslReceiver {
             control: Arc::new(Arrivals::new(own.clone(), geometry.control_row(), control)),
             buffers: Arc::new(Arrivals::new(own.clone(), geometry.buffer_row(), buffers)),
             answers,
-            bell,
             looks: 0,
             state: State::Open,
         }
@@ -88,7 +87,7 @@ impl HslReceiver {
         let received = match self.list.next_received() {
             Ok(Some(received)) => received,
             Ok(None) => return Ok(None),
-            Err(error) => return Err(self.violated(&error)),
+            Err(error) => return Err(self.failed(error)),
         };
         self.looks = 0;
         self.list.disarm();
@@ -129,14 +128,14 @@ impl HslReceiver {
         self.state == State::Open
     }
 
-    fn violated(&mut self, error: &PutError) -> LaneError {
+    fn failed(&mut self, error: PutError) -> LaneError {
         self.state = State::Violated;
-        violation(error.to_string())
+        failure(error)
     }
 
     fn check_peer(&mut self) {
         self.looks = 0;
-        if self.state == State::Open && !self.bell.silence() {
+        if self.state == State::Open && !self.list.is_peer_there() {
             self.state = State::Ended;
         }
         if self.answers.has_failed() {
@@ -145,7 +144,11 @@ impl HslReceiver {
     }
 }
 
-impl LaneReceiver for HslReceiver {
+impl<D> LaneReceiver for HslReceiver<D>
+where
+    D: Device,
+    D::Sending: 'static,
+{
     fn shape(&self) -> Shape {
         Shape::Static {
             slot_bytes: self.geometry.slot_bytes() as usize,
@@ -189,7 +192,7 @@ impl LaneReceiver for HslReceiver {
     }
 
     fn may_have_arrived(&self) -> bool {
-        self.list.has_next()
+        self.list.may_have_next()
     }
 
     fn arm(&mut self) -> Result<bool, LaneError> {
@@ -208,7 +211,7 @@ impl LaneReceiver for HslReceiver {
     }
 
     fn descriptor(&self) -> (BorrowedFd<'_>, Interest) {
-        (self.bell.as_fd(), Interest::Readable)
+        self.list.descriptor()
     }
 
     fn acknowledge_wake(&mut self) {
@@ -220,8 +223,8 @@ impl LaneReceiver for HslReceiver {
     }
 }
 
-impl Drop for HslReceiver {
+impl<D: Device> Drop for HslReceiver<D> {
     fn drop(&mut self) {
-        self.bell.close();
+        self.list.close();
     }
 }

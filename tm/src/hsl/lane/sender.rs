@@ -2,31 +2,28 @@
 //! committed, small ones into a control slot and large ones into a buffer that the other side
 //! has offered.
 
-use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
+use std::os::fd::BorrowedFd;
 
 use crate::hsl::grants::Grants;
-use crate::hsl::host::{HostCard, HostDevice, HostList};
 use crate::hsl::layout::Geometry;
 use crate::hsl::message::{Kind, identifier, kind_of};
 use crate::hsl::put::{
-    Address, Descriptor, NodeNumber, Notify, Put, PutError, Received, Receiving,
+    Address, Descriptor, Device, NodeNumber, Notify, PutError, Received, Receiving, Sending,
 };
-use crate::hsl::violation;
+use crate::hsl::{failure, violation};
 use crate::lane::{LaneError, LaneSender, LentSlot, Piece, Shape};
 use crate::local::LOOKS_BETWEEN_CHECKS;
-use crate::local::bell::Bell;
 use crate::local::loans::{Loans, Row};
 use crate::poller::Interest;
 
 #[derive(Debug)]
-pub(crate) struct HslSender {
+pub(crate) struct HslSender<D: Device> {
     loans: Loans,
-    put: Put<HostDevice>,
+    card: D::Sending,
+    list: D::Receiving,
     peer: NodeNumber,
     control: Target,
     buffers: Option<Target>,
-    bell: Arc<Bell>,
     /// Calls that found nothing since the peer was last known to be there.
     looks: u32,
     closed: bool,
@@ -50,26 +47,25 @@ impl Target {
     }
 }
 
-impl HslSender {
+impl<D: Device> HslSender<D> {
     /// Sends what `loans` lends, which is what `card` sends from, to who has `geometry`.
     pub(crate) fn new(
         loans: Loans,
         geometry: Geometry,
-        card: HostCard,
-        list: HostList,
+        card: D::Sending,
+        list: D::Receiving,
         peer: NodeNumber,
-        bell: Arc<Bell>,
     ) -> Self {
         let buffers = geometry
             .has_rendezvous()
             .then(|| Target::new(Kind::Data, geometry.buffer_row()));
         Self {
             loans,
-            put: Put::polling(card, list),
+            card,
+            list,
             peer,
             control: Target::new(Kind::Short, geometry.control_row()),
             buffers,
-            bell,
             looks: 0,
             closed: false,
         }
@@ -77,20 +73,26 @@ impl HslSender {
 
     /// Whether a slot can be lent that can be sent whatever is put in it.
     fn can_lend(&self) -> bool {
-        let lent = self.loans.lent_or_with_peer();
+        let lent = self.loans.lent();
         let buffers = self.buffers.as_ref();
         self.loans.has_free()
             && lent < self.control.grants.len()
             && buffers.is_none_or(|buffers| lent < buffers.grants.len())
     }
 
-    /// Takes in what the other side has answered, and slots that were lent and dropped.
+    /// Takes in what the other side has answered, and slots that are free again: those that
+    /// were lent and dropped, and those that the card has sent.
     fn take_in(&mut self) -> Result<(), LaneError> {
         loop {
-            match self.put.received_notify() {
+            match self.list.next_received() {
                 Ok(None) => break,
                 Ok(Some(received)) => self.handle(&received)?,
-                Err(error) => return Err(self.violated(error.to_string())),
+                Err(error) => return Err(self.failed(error)),
+            }
+        }
+        while let Some(sent) = self.card.next_sent() {
+            if let Some(slot) = self.loans.row().slot_of(sent.local.0) {
+                self.loans.take_back(slot);
             }
         }
         self.loans.collect_unused();
@@ -126,11 +128,14 @@ impl HslSender {
         violation(what)
     }
 
+    fn failed(&mut self, error: PutError) -> LaneError {
+        self.closed = true;
+        failure(error)
+    }
+
     fn check_peer(&mut self) -> Result<(), LaneError> {
         self.looks = 0;
-        if !self.bell.silence() {
-            self.closed = true;
-        }
+        self.closed |= !self.list.is_peer_there();
         if self.closed {
             Err(LaneError::Closed)
         } else {
@@ -150,7 +155,11 @@ impl HslSender {
     fn put_slot(&mut self, slot: u32, length: u32) -> Result<(), LaneError> {
         let mut descriptor = self.address(length)?;
         descriptor.local = Address(self.loans.row().slot_at(slot) as u64);
-        let put = self.put.add_entry(&descriptor);
+        descriptor.notify.sent = !D::SENDS_AT_ONCE;
+        let put = self.card.try_add(&descriptor);
+        if D::SENDS_AT_ONCE || put.is_err() {
+            self.loans.take_back(slot);
+        }
         self.check_put(put)
     }
 
@@ -180,7 +189,7 @@ impl HslSender {
             PutError::Full => {
                 self.violated("it says that it has not read what it has answered".to_owned())
             }
-            error => self.violated(error.to_string()),
+            error => self.failed(error),
         })
     }
 
@@ -194,7 +203,7 @@ impl HslSender {
     }
 }
 
-impl LaneSender for HslSender {
+impl<D: Device> LaneSender for HslSender<D> {
     fn shape(&self) -> Shape {
         let row = self.loans.row();
         Shape::Static {
@@ -218,7 +227,7 @@ impl LaneSender for HslSender {
             && let Some(slot) = self.loans.lend()
         {
             self.looks = 0;
-            self.disarm();
+            self.list.disarm();
             return Ok(Some(slot));
         }
         self.note_none_free().map(|()| None)
@@ -236,10 +245,7 @@ impl LaneSender for HslSender {
             .loans
             .redeem(slot)
             .map_err(|_| LaneError::Misuse("committed a slot of another lane"))?;
-        let put = self.put_slot(slot, length);
-        // The card has sent it when the call returns.
-        self.loans.take_back(slot);
-        put
+        self.put_slot(slot, length)
     }
 
     fn try_send_copy(&mut self, unit: &[u8]) -> Result<bool, LaneError> {
@@ -257,10 +263,16 @@ impl LaneSender for HslSender {
             return self.note_none_free().map(|()| false);
         }
         self.looks = 0;
-        self.disarm();
+        self.list.disarm();
+        if length > self.card.anywhere_most() {
+            let Some(slot) = self.loans.fill(unit) else {
+                return self.note_none_free().map(|()| false);
+            };
+            return self.put_slot(slot, length).map(|()| true);
+        }
         let descriptor = self.address(length)?;
         // Straight from where it is: the card is done with it when the call returns.
-        let put = self.put.sending().try_add_from(unit, &descriptor);
+        let put = self.card.try_add_from(unit, &descriptor);
         self.check_put(put).map(|()| true)
     }
 
@@ -268,38 +280,28 @@ impl LaneSender for HslSender {
         // Before arming: a ring that this takes in belongs to an earlier arming, or its
         // cause is found by the look below.
         self.check_peer()?;
-        let sleeps = self.put.receiving().is_some_and(Receiving::arm);
+        let sleeps = self.list.arm();
         self.take_in()?;
         if self.can_lend() {
-            self.disarm();
+            self.list.disarm();
             return Ok(false);
         }
         Ok(sleeps)
     }
 
     fn descriptor(&self) -> (BorrowedFd<'_>, Interest) {
-        (self.bell.as_fd(), Interest::Readable)
+        self.list.descriptor()
     }
 
     fn acknowledge_wake(&mut self) {
-        if let Some(list) = self.put.receiving() {
-            // What it finds is told by the next call.
-            self.closed |= !list.acknowledge();
-            list.disarm();
-        }
+        // What it finds is told by the next call.
+        self.closed |= !self.list.acknowledge();
+        self.list.disarm();
     }
 }
 
-impl HslSender {
-    fn disarm(&mut self) {
-        if let Some(list) = self.put.receiving() {
-            list.disarm();
-        }
-    }
-}
-
-impl Drop for HslSender {
+impl<D: Device> Drop for HslSender<D> {
     fn drop(&mut self) {
-        self.bell.close();
+        self.list.close();
     }
 }

@@ -47,6 +47,15 @@ pub struct Descriptor {
     pub words: [u64; 2],
 }
 
+/// An entry of the list of messages to send that has been sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sent {
+    /// Which message it belonged to.
+    pub message: MessageId,
+    /// Where its data was, which is the caller's again.
+    pub local: Address,
+}
+
 /// An entry of the list of received messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Received {

@@ -205,6 +205,14 @@ mod tests {
             }))
         }
 
+        fn has_next(&mut self) -> bool {
+            true
+        }
+
+        fn may_have_next(&self) -> bool {
+            true
+        }
+
         fn arm(&mut self) -> bool {
             false
         }
@@ -218,6 +226,12 @@ mod tests {
         fn acknowledge(&mut self) -> bool {
             true
         }
+
+        fn is_peer_there(&mut self) -> bool {
+            true
+        }
+
+        fn close(&mut self) {}
     }
 
     /// Waits until the thread sleeps, which one that spins never does.

@@ -17,7 +17,9 @@ mod handler;
 
 use std::io;
 
-pub use descriptor::{Address, Descriptor, MessageId, NodeNumber, Notify, PutError, Received};
+pub use descriptor::{
+    Address, Descriptor, MessageId, NodeNumber, Notify, PutError, Received, Sent,
+};
 pub use device::{Device, Receiving, Sending};
 
 pub(crate) use descriptor::{CARRIED_MOST, ENTRY_WORDS, Entry};
@@ -82,7 +84,7 @@ impl<D: Device> Put<D> {
 
     /// The next message that has been sent, of those that asked to be notified here.
     pub fn sent_notify(&mut self) -> Option<MessageId> {
-        self.sending.next_sent()
+        self.sending.next_sent().map(|sent| sent.message)
     }
 
     /// The next message that has been received: its identifier and two words.
