@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use bytes::BytesMut;
 
@@ -264,6 +264,20 @@ pub trait Stranger: AsFd + Send + fmt::Debug {
     /// # Errors
     /// When the system refuses what the lane needs.
     fn establish(self: Box<Self>, class: LaneClass) -> Result<Box<dyn Establishing>, LaneError>;
+}
+
+/// What a connection becomes when its handshake is over.
+pub(crate) trait Upgrade: Clone + fmt::Debug + Send + 'static {
+    /// Begins to make a lane of it; `connects` on the side that connected.
+    ///
+    /// # Errors
+    /// As [`Stranger::establish`].
+    fn establish(
+        &self,
+        socket: OwnedFd,
+        connects: bool,
+        class: LaneClass,
+    ) -> Result<Box<dyn Establishing>, LaneError>;
 }
 
 /// A lane that is being set up (shared memory exchanges descriptors; TCP is ready at once).

@@ -27,7 +27,8 @@ impl Protocol {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Tcp, Self::Shm, Self::Hsl];
 
-    /// Whether its nodes are processes of one host, which meet in a folder.
+    /// Whether its nodes are processes of one host, which meet in a folder. (Those of remote
+    /// write need not be, with a card that reaches others.)
     #[must_use]
     pub fn is_local(self) -> bool {
         match self {
@@ -95,6 +96,13 @@ pub enum Endpoint {
         /// The name.
         name: String,
     },
+    /// Where the nodes of a network of remote write meet that are on different hosts: a TCP port.
+    HslHost {
+        /// As with TCP.
+        host: String,
+        /// Port; zero lets the system choose (only useful to listen on).
+        port: u16,
+    },
 }
 
 /// Longest host name (RFC 1035).
@@ -102,7 +110,7 @@ const HOST_BYTES_MAX: usize = 253;
 
 impl Endpoint {
     /// Reads an address of the cluster file. `directory` is the network's, for protocols
-    /// that have one.
+    /// that have one: nodes of a network of remote write that has none are on different hosts.
     ///
     /// # Errors
     /// When the text is no address of this protocol.
@@ -112,7 +120,8 @@ impl Endpoint {
         directory: Option<&Path>,
     ) -> Result<Self, EndpointError> {
         match protocol {
-            Protocol::Tcp => Self::parse_tcp(text),
+            Protocol::Tcp => Self::parse_tcp(protocol, text),
+            Protocol::Hsl if directory.is_none() => Self::parse_tcp(protocol, text),
             Protocol::Shm | Protocol::Hsl => Self::parse_name(protocol, text, directory),
         }
     }
@@ -123,13 +132,22 @@ impl Endpoint {
         match self {
             Self::Tcp { .. } => Protocol::Tcp,
             Self::Shm { .. } => Protocol::Shm,
-            Self::Hsl { .. } => Protocol::Hsl,
+            Self::Hsl { .. } | Self::HslHost { .. } => Protocol::Hsl,
         }
     }
 
-    fn parse_tcp(text: &str) -> Result<Self, EndpointError> {
+    /// The host whose port it is, where it is one.
+    #[must_use]
+    pub fn host(&self) -> Option<&str> {
+        match self {
+            Self::Tcp { host, .. } | Self::HslHost { host, .. } => Some(host),
+            Self::Shm { .. } | Self::Hsl { .. } => None,
+        }
+    }
+
+    fn parse_tcp(protocol: Protocol, text: &str) -> Result<Self, EndpointError> {
         let error = |what| EndpointError {
-            protocol: Protocol::Tcp,
+            protocol,
             text: text.to_owned(),
             what,
         };
@@ -154,6 +172,7 @@ impl Endpoint {
             return Err(error("the host is neither an address nor a host name"));
         };
         match port.parse::<u16>() {
+            Ok(port) if port != 0 && protocol == Protocol::Hsl => Ok(Self::HslHost { host, port }),
             Ok(port) if port != 0 => Ok(Self::Tcp { host, port }),
             _ => Err(error("the port is not a number from 1 to 65535")),
         }
@@ -210,8 +229,10 @@ fn is_host_name(text: &str) -> bool {
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Self::Tcp { host, port } | Self::HslHost { host, port } if host.contains(':') => {
+                write!(f, "[{host}]:{port}")
+            }
+            Self::Tcp { host, port } | Self::HslHost { host, port } => write!(f, "{host}:{port}"),
             Self::Shm { directory, name } | Self::Hsl { directory, name } => {
                 f.write_str(&directory.join(name).to_string_lossy())
             }
@@ -362,6 +383,7 @@ pub fn listen(endpoint: &Endpoint, tuning: &Tuning) -> io::Result<Box<dyn Listen
         Endpoint::Tcp { host, port } => tcp::listen(host, *port, &tuning.tcp),
         Endpoint::Shm { directory, name } => shm::listen(directory, name, &tuning.shm),
         Endpoint::Hsl { directory, name } => hsl::listen(directory, name, &tuning.hsl),
+        Endpoint::HslHost { host, port } => hsl::listen_on_host(host, *port, tuning),
     }
 }
 
@@ -377,6 +399,7 @@ pub fn connect(endpoint: &Endpoint, tuning: &Tuning) -> io::Result<Box<dyn Stran
         Endpoint::Tcp { host, port } => tcp::connect(host, *port, &tuning.tcp),
         Endpoint::Shm { directory, name } => shm::connect(directory, name, &tuning.shm),
         Endpoint::Hsl { directory, name } => hsl::connect(directory, name, &tuning.hsl),
+        Endpoint::HslHost { host, port } => hsl::connect_to_host(host, *port, tuning),
     }
 }
 

@@ -9,12 +9,10 @@ use super::traffic::{pattern_from, receive_some, send_all};
 use super::{Rig, SILENCE};
 use crate::{LaneClass, Poller, listen};
 
-/// Links that are tried.
-const LINKS: usize = 200;
-
 /// One poller waits on the receiving and the sending halves of many lanes, and reports
 /// those on which something happens. (Lanes that never want to be slept on pass it over.)
 pub fn many_links(rig: &Rig) {
+    let links = rig.links;
     // Both ends of all links are in this process.
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(
@@ -27,7 +25,7 @@ pub fn many_links(rig: &Rig) {
 
     let mut listener = listen(&rig.endpoint, &rig.tuning).expect("listening");
     let (mut dialers, mut acceptors) = (Vec::new(), Vec::new());
-    for _ in 0..LINKS {
+    for _ in 0..links {
         let pair = Pair::through(listener.as_mut(), &rig.tuning, LaneClass::Urgent);
         dialers.push(pair.dialer);
         acceptors.push(pair.acceptor);
@@ -40,7 +38,7 @@ pub fn many_links(rig: &Rig) {
             .expect("adding");
         // The other half of the same lane can be in the same poller.
         let (descriptor, _) = lane.sender.descriptor();
-        let token = (LINKS + index) as u64;
+        let token = (links + index) as u64;
         poller
             .add(descriptor, token, crate::Interest::None)
             .expect("adding");
@@ -57,16 +55,16 @@ pub fn many_links(rig: &Rig) {
             let dialers = &mut dialers;
             scope.spawn(move || {
                 // In an order that has nothing to do with that of the links.
-                for step in 0..LINKS {
-                    let index = step * 77 % LINKS;
+                for step in 0..links {
+                    let index = step * 77 % links;
                     send_all(
                         dialers[index].sender.as_mut(),
                         &pattern_from(index + round, 64),
                     );
                 }
             });
-            let mut received = vec![Vec::new(); LINKS];
-            let mut missing: HashSet<usize> = (0..LINKS).collect();
+            let mut received = vec![Vec::new(); links];
+            let mut missing: HashSet<usize> = (0..links).collect();
             while !missing.is_empty() {
                 let ready = poller.wait(Some(SILENCE)).expect("waiting").to_vec();
                 assert!(

@@ -8,9 +8,10 @@ use super::meeting::{Pair, accept, read_exact, wait_for, write_all};
 use super::traffic::{
     pattern_from, receive_some, send_some, sleep_until_arrival, sleep_until_room,
 };
+use crate::hsl::Card;
 use crate::{
-    Endpoint, Establishing, Interest, Lane, LaneClass, LaneError, LaneReceiver, LaneSender,
-    Protocol, Tuning, connect, listen,
+    Endpoint, Establishing, Interest, Lane, LaneClass, LaneError, LaneReceiver, LaneSender, Tuning,
+    connect, listen,
 };
 
 /// Receives until the lane ends.
@@ -104,11 +105,10 @@ pub fn closing(rig: &Rig) {
         matches!(error, LaneError::Closed) && received.is_empty(),
         "{error}"
     );
-    assert!(
-        send_some(acceptor.sender.as_mut(), b"still here")
-            .expect("sending")
-            .is_some()
-    );
+    let sender = acceptor.sender.as_mut();
+    while send_some(sender, b"still here").expect("sending").is_none() {
+        sleep_until_room(sender).expect("waiting");
+    }
     drop(acceptor);
     let error = receive_to_the_end(receiver.as_mut(), &mut received);
     assert!(
@@ -129,11 +129,17 @@ pub fn peer_killed(rig: &Rig, child: &str) {
     let mut listener = listen(&rig.endpoint, &rig.tuning).expect("listening");
     let place = match listener.local_endpoint() {
         Endpoint::Tcp { host, port } => format!("tcp\n{host}\n{port}"),
+        Endpoint::HslHost { host, port } => format!("hsl host\n{host}\n{port}"),
         Endpoint::Shm { directory, name } | Endpoint::Hsl { directory, name } => {
             let protocol = rig.endpoint.protocol();
             format!("{protocol}\n{}\n{name}", directory.display())
         }
     };
+    let provider = match &rig.tuning.hsl.card {
+        Card::Libfabric { provider, .. } => provider.as_deref().unwrap_or_default(),
+        Card::Host => "",
+    };
+    let place = format!("{place}\n{provider}");
     // The test harness knows its tests by their path without the crate.
     let (_, test) = child.split_once("::").expect("a path");
     let mut process = Command::new(std::env::current_exe().expect("this test"))
@@ -188,22 +194,31 @@ pub fn child() {
         return;
     };
     let mut fields = place.split('\n');
-    let mut field = || fields.next().expect("three fields").to_owned();
-    let endpoint = match field().parse().expect("a protocol") {
-        Protocol::Tcp => Endpoint::Tcp {
-            host: field(),
-            port: field().parse().expect("a port"),
+    let mut field = || fields.next().expect("four fields").to_owned();
+    let (kind, first, second, provider) = (field(), field(), field(), field());
+    let port = || second.parse().expect("a port");
+    let (directory, name) = (first.clone().into(), second.clone());
+    let endpoint = match kind.as_str() {
+        "tcp" => Endpoint::Tcp {
+            port: port(),
+            host: first,
         },
-        Protocol::Shm => Endpoint::Shm {
-            directory: field().into(),
-            name: field(),
+        "hsl host" => Endpoint::HslHost {
+            port: port(),
+            host: first,
         },
-        Protocol::Hsl => Endpoint::Hsl {
-            directory: field().into(),
-            name: field(),
-        },
+        "shm" => Endpoint::Shm { directory, name },
+        "hsl" => Endpoint::Hsl { directory, name },
+        other => panic!("no protocol: {other}"),
     };
-    let mut stranger = connect(&endpoint, &Tuning::default()).expect("connecting");
+    let mut tuning = Tuning::default();
+    if !provider.is_empty() {
+        tuning.hsl.card = Card::Libfabric {
+            provider: Some(provider),
+            domain: None,
+        };
+    }
+    let mut stranger = connect(&endpoint, &tuning).expect("connecting");
     write_all(stranger.as_mut(), b"?");
     assert_eq!(read_exact::<1>(stranger.as_mut()), *b"!");
     let mut waiting = stranger.establish(LaneClass::Urgent).expect("establishing");

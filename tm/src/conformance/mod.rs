@@ -37,6 +37,9 @@ use crate::{Endpoint, Tuning};
 /// How long a case waits for anything to happen.
 pub const SILENCE: Duration = Duration::from_secs(60);
 
+/// Links that any protocol can have, unless it says otherwise.
+pub const LINKS: usize = 200;
+
 /// A protocol to be tried, at one place.
 #[derive(Debug)]
 pub struct Rig {
@@ -44,6 +47,8 @@ pub struct Rig {
     pub endpoint: Endpoint,
     /// With what tuning.
     pub tuning: Tuning,
+    /// Links that one process can well have at once.
+    pub links: usize,
     /// What must exist meanwhile, such as a folder.
     pub keep: Box<dyn Any + Send>,
 }

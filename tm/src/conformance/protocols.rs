@@ -1,6 +1,6 @@
 //! The suite for each protocol of this crate.
 
-use super::Rig;
+use super::{LINKS, Rig};
 use crate::{Endpoint, Tuning};
 
 fn tcp_on(host: &str) -> Option<Rig> {
@@ -13,6 +13,7 @@ fn tcp_on(host: &str) -> Option<Rig> {
     Some(Rig {
         endpoint,
         tuning: Tuning::default(),
+        links: LINKS,
         keep: Box::new(()),
     })
 }
@@ -34,7 +35,7 @@ mod tcp_v6 {
 }
 
 mod shm {
-    use super::{Endpoint, Rig, Tuning};
+    use super::{Endpoint, LINKS, Rig, Tuning};
 
     // An `Option` like the other rigs.
     #[allow(clippy::unnecessary_wraps)]
@@ -47,6 +48,7 @@ mod shm {
         Some(Rig {
             endpoint,
             tuning: Tuning::default(),
+            links: LINKS,
             keep: Box::new(folder),
         })
     }
@@ -55,7 +57,7 @@ mod shm {
 }
 
 mod hsl {
-    use super::{Endpoint, Rig, Tuning};
+    use super::{Endpoint, LINKS, Rig, Tuning};
     use crate::HslTuning;
     use crate::hsl::Mode;
 
@@ -75,6 +77,7 @@ mod hsl {
         Rig {
             endpoint,
             tuning,
+            links: LINKS,
             keep: Box::new(folder),
         }
     }
@@ -105,5 +108,65 @@ mod hsl {
         }
 
         crate::conformance_suite!(rig);
+    }
+
+    /// The card of libfabric's, with the providers that need no hardware; between nodes that meet
+    /// in a directory, and between those that meet over TCP.
+    mod libfabric {
+        use super::{Endpoint, HslTuning, Mode, Rig, Tuning};
+        use crate::hsl::Card;
+
+        fn rig_with(provider: &str, mode: Mode, by_tcp: bool) -> Option<Rig> {
+            let folder = tempfile::tempdir().unwrap();
+            let endpoint = if by_tcp {
+                Endpoint::HslHost {
+                    host: "127.0.0.1".into(),
+                    port: 0,
+                }
+            } else {
+                Endpoint::Hsl {
+                    directory: folder.path().to_owned(),
+                    name: "peer".into(),
+                }
+            };
+            let tuning = Tuning {
+                hsl: HslTuning {
+                    mode,
+                    card: Card::Libfabric {
+                        provider: Some(provider.to_owned()),
+                        domain: None,
+                    },
+                    ..HslTuning::default()
+                },
+                ..Tuning::default()
+            };
+            // An endpoint of ofi_rxm takes 16 MiB, and a link has two at each end.
+            let links = if provider.ends_with("rxm") { 8 } else { 100 };
+            crate::hsl::can_try(&tuning.hsl).then(|| Rig {
+                endpoint,
+                tuning,
+                links,
+                keep: Box::new(folder),
+            })
+        }
+
+        macro_rules! provider {
+            ($name:ident, $provider:literal, $mode:ident, $by_tcp:literal) => {
+                mod $name {
+                    fn rig() -> Option<super::Rig> {
+                        super::rig_with($provider, super::Mode::$mode, $by_tcp)
+                    }
+
+                    crate::conformance_suite!(rig);
+                }
+            };
+        }
+
+        provider!(tcp, "tcp;ofi_rxm", Adaptive, false);
+        provider!(tcp_polling, "tcp;ofi_rxm", Polling, false);
+        provider!(tcp_between_hosts, "tcp;ofi_rxm", Adaptive, true);
+        provider!(shm, "shm", Adaptive, false);
+        provider!(shm_polling, "shm", Polling, false);
+        provider!(sockets, "sockets", Adaptive, false);
     }
 }

@@ -22,6 +22,34 @@ fn lend_all(sender: &mut dyn LaneSender) -> Vec<LentSlot> {
     lent
 }
 
+/// Lends `count` slots, as many as there are: those that the other side has given back may still
+/// be on their way.
+fn lend_every(sender: &mut dyn LaneSender, count: usize) -> Vec<LentSlot> {
+    let mut lent = lend_all(sender);
+    while lent.len() < count {
+        sleep_until_room(sender).expect("waiting");
+        lent.extend(lend_all(sender));
+    }
+    assert_eq!(lent.len(), count);
+    lent
+}
+
+/// Lends a slot, waiting for one if it has to.
+fn lend_one(sender: &mut dyn LaneSender) -> LentSlot {
+    loop {
+        match sender.try_lend().expect("lending") {
+            Some(slot) => return slot,
+            None => sleep_until_room(sender).expect("waiting"),
+        }
+    }
+}
+
+fn send_copy(sender: &mut dyn LaneSender, unit: &[u8]) {
+    while !sender.try_send_copy(unit).expect("sending") {
+        sleep_until_room(sender).expect("waiting");
+    }
+}
+
 fn receive_slots(receiver: &mut dyn LaneReceiver, count: usize) -> Vec<ReceivedSlot> {
     let mut received = Vec::new();
     while received.len() < count {
@@ -69,8 +97,7 @@ fn lend_and_return(from: &mut Lane, to: &mut Lane) {
     assert_eq!(to.receiver.shape(), from.sender.shape());
     let (sender, receiver) = (from.sender.as_mut(), to.receiver.as_mut());
     for round in 0..3 {
-        let mut lent = lend_all(sender);
-        assert_eq!(lent.len(), slots);
+        let mut lent = lend_every(sender, slots);
         assert!(
             receiver
                 .try_receive_slot()
@@ -110,7 +137,7 @@ fn lend_and_return(from: &mut Lane, to: &mut Lane) {
             number = number.wrapping_add(1);
         }
     }
-    let empty = sender.try_lend().expect("lending").expect("a slot");
+    let empty = lend_one(sender);
     sender.commit(empty, 0).expect("committing");
     assert!(receive_slots(receiver, 1)[0].is_empty());
     assert!(matches!(
@@ -133,10 +160,13 @@ pub fn held_slots(rig: &Rig) {
     else {
         return;
     };
+    let Shape::Static { slots, .. } = dialer.sender.shape() else {
+        return;
+    };
     let (sender, receiver) = (dialer.sender.as_mut(), acceptor.receiver.as_mut());
     for round in 0..50_usize {
         let mut count = 0;
-        for mut slot in lend_all(sender) {
+        for mut slot in lend_every(sender, slots) {
             slot.bytes_mut()[0] = u8::try_from(count).expect("few slots");
             sender.commit(slot, 1).expect("committing");
             count += 1;
@@ -208,9 +238,9 @@ pub fn copied_slots(rig: &Rig) {
             // In each of two ways, and out in each of two.
             for sends_copy in [true, false, true, false] {
                 if sends_copy {
-                    assert!(sender.try_send_copy(&unit).expect("sending"));
+                    send_copy(sender, &unit);
                 } else {
-                    let mut slot = sender.try_lend().expect("lending").expect("a slot");
+                    let mut slot = lend_one(sender);
                     slot.bytes_mut()[..length].copy_from_slice(&unit);
                     sender.commit(slot, length).expect("committing");
                 }
@@ -228,16 +258,14 @@ pub fn copied_slots(rig: &Rig) {
                 assert!(into[..length] == unit[..]);
             }
         }
-        assert!(sender.try_send_copy(&[round; 100]).expect("sending"));
+        send_copy(sender, &[round; 100]);
         let held = receive_slots(receiver, 1);
         assert_eq!((held[0].len(), first_byte(&held[0])), (100, round));
 
         // All but the one that is held; one that finds none free sends nothing.
         for number in 0..slots - 1 {
             let number = u8::try_from(number % 251).expect("a byte");
-            while !sender.try_send_copy(&[number]).expect("sending") {
-                sleep_until_room(sender).expect("waiting");
-            }
+            send_copy(sender, &[number]);
         }
         assert!(!sender.try_send_copy(b"one more").expect("sending"));
         assert_eq!(first_byte(&held[0]), round, "it is held");
@@ -273,12 +301,7 @@ pub fn foreign_slots(rig: &Rig) {
         return;
     };
     let sender = pair.dialer.sender.as_mut();
-    let foreign = other
-        .dialer
-        .sender
-        .try_lend()
-        .expect("lending")
-        .expect("a slot");
+    let foreign = lend_one(other.dialer.sender.as_mut());
     assert!(matches!(
         sender.commit(foreign, 1),
         Err(LaneError::Misuse(_))
@@ -287,17 +310,14 @@ pub fn foreign_slots(rig: &Rig) {
         sender.commit(LentSlot::detached(8), 1),
         Err(LaneError::Misuse(_))
     ));
-    let slot = sender.try_lend().expect("lending").expect("a slot");
+    let slot = lend_one(sender);
     assert!(matches!(
         sender.commit(slot, slot_bytes + 1),
         Err(LaneError::Misuse(_))
     ));
-    assert_eq!(lend_all(sender).len(), slots, "refused slots went back");
-    assert_eq!(
-        lend_all(other.dialer.sender.as_mut()).len(),
-        slots,
-        "foreign ones too"
-    );
+    // Refused slots went back, and foreign ones too.
+    drop(lend_every(sender, slots));
+    drop(lend_every(other.dialer.sender.as_mut(), slots));
     assert!(
         pair.acceptor
             .receiver

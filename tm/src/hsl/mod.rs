@@ -34,6 +34,7 @@
 #[cfg(any(test, feature = "fuzzing"))]
 mod attack;
 mod counters;
+mod fabric;
 #[cfg(not(loom))]
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
@@ -46,6 +47,7 @@ mod message;
 mod pending;
 pub mod port;
 pub mod put;
+mod received;
 pub mod registration;
 mod terms;
 #[cfg(test)]
@@ -59,27 +61,37 @@ pub use host::Mode;
 
 use crate::lane::{LaneError, Listener, Stranger};
 use crate::local::meeting;
-use crate::protocol::{Endpoint, HslTuning};
+use crate::protocol::{Endpoint, HslTuning, Tuning};
+use crate::tcp;
+use fabric::FabricTerms;
 use put::PutError;
 use terms::HslTerms;
 
 const PROTOCOL: &str = "hsl";
 
 /// Which card a network has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Hash)]
 #[non_exhaustive]
 pub enum Card {
     /// The emulated one, for nodes of one host.
     #[default]
     Host,
+    /// One of libfabric's.
+    Libfabric {
+        /// libfabric's name of the provider; the first that it offers if there is none.
+        provider: Option<String>,
+        /// Its name of the interface, where not any will do.
+        domain: Option<String>,
+    },
 }
 
 impl Card {
     /// Its name in the cluster file.
     #[must_use]
-    pub fn name(self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         match self {
             Self::Host => "host",
+            Self::Libfabric { .. } => "libfabric",
         }
     }
 }
@@ -94,8 +106,16 @@ pub(crate) fn listen(
         directory: directory.to_owned(),
         name: name.to_owned(),
     };
-    let tuning = tuning.clone();
-    meeting::listen(directory, name, endpoint, HslTerms { tuning })
+    match &tuning.card {
+        Card::Host => {
+            let tuning = tuning.clone();
+            meeting::listen(directory, name, endpoint, HslTerms { tuning })
+        }
+        Card::Libfabric { .. } => {
+            let terms = FabricTerms::new(tuning, None)?;
+            meeting::listen(directory, name, endpoint, terms)
+        }
+    }
 }
 
 /// Connects to the node `name` in `directory`.
@@ -104,8 +124,67 @@ pub(crate) fn connect(
     name: &str,
     tuning: &HslTuning,
 ) -> io::Result<Box<dyn Stranger>> {
-    let tuning = tuning.clone();
-    meeting::connect(directory, name, HslTerms { tuning })
+    match &tuning.card {
+        Card::Host => {
+            let tuning = tuning.clone();
+            meeting::connect(directory, name, HslTerms { tuning })
+        }
+        Card::Libfabric { .. } => {
+            meeting::connect(directory, name, FabricTerms::new(tuning, None)?)
+        }
+    }
+}
+
+/// Listens for nodes of other hosts, which a card of libfabric's reaches.
+pub(crate) fn listen_on_host(
+    host: &str,
+    port: u16,
+    tuning: &Tuning,
+) -> io::Result<Box<dyn Listener>> {
+    let terms = terms_of_host(host, tuning)?;
+    let endpoint = |host, port| Endpoint::HslHost { host, port };
+    tcp::listen_for(host, port, &tuning.tcp, endpoint, terms)
+}
+
+/// Connects to a node of another host.
+pub(crate) fn connect_to_host(
+    host: &str,
+    port: u16,
+    tuning: &Tuning,
+) -> io::Result<Box<dyn Stranger>> {
+    let terms = FabricTerms::new(host_card(tuning)?, None)?;
+    tcp::connect_for(host, port, &tuning.tcp, terms)
+}
+
+fn terms_of_host(host: &str, tuning: &Tuning) -> io::Result<FabricTerms> {
+    FabricTerms::new(host_card(tuning)?, host.parse().ok())
+}
+
+/// Whether this machine has what a test needs of libfabric. Where there must be everything, it
+/// has to be there.
+#[cfg(test)]
+#[cfg(not(loom))]
+pub(crate) fn can_try(tuning: &HslTuning) -> bool {
+    match FabricTerms::new(tuning, None) {
+        Ok(_) => true,
+        Err(error) => {
+            assert!(std::env::var_os("CI").is_none(), "{error}");
+            use std::io::Write as _;
+            let _ = writeln!(io::stderr(), "skipped: {error}");
+            false
+        }
+    }
+}
+
+/// Nodes of different hosts have no memory in common.
+fn host_card(tuning: &Tuning) -> io::Result<&HslTuning> {
+    match tuning.hsl.card {
+        Card::Libfabric { .. } => Ok(&tuning.hsl),
+        Card::Host => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the emulated card only reaches nodes of this host, which meet in a directory",
+        )),
+    }
 }
 
 /// What a card's complaint means for the lane.

@@ -12,8 +12,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::SOCKET_PATH_BYTES_MAX;
-use super::stranger::{LaneTerms, LocalStranger};
-use crate::lane::{Listener, Stranger};
+use super::stranger::LocalStranger;
+use crate::lane::{Listener, Stranger, Upgrade};
 use crate::protocol::Endpoint;
 
 /// Connections that the kernel keeps until they are accepted.
@@ -30,7 +30,7 @@ pub(crate) fn socket_path(directory: &Path, name: &str) -> PathBuf {
 
 /// Takes the place of `name` in `directory`, which is made when it is missing. `endpoint` is
 /// what others call it.
-pub(crate) fn listen<T: LaneTerms>(
+pub(crate) fn listen<T: Upgrade>(
     directory: &Path,
     name: &str,
     endpoint: Endpoint,
@@ -66,7 +66,7 @@ pub(crate) fn listen<T: LaneTerms>(
 }
 
 /// Connects to the node `name` in `directory`.
-pub(crate) fn connect<T: LaneTerms>(
+pub(crate) fn connect<T: Upgrade>(
     directory: &Path,
     name: &str,
     terms: T,
@@ -146,7 +146,7 @@ impl<T> AsFd for LocalListener<T> {
     }
 }
 
-impl<T: LaneTerms> Listener for LocalListener<T> {
+impl<T: Upgrade> Listener for LocalListener<T> {
     fn try_accept(&mut self) -> io::Result<Option<Box<dyn Stranger>>> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         loop {

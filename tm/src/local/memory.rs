@@ -91,6 +91,10 @@ impl Mapping {
 
     /// Makes memory of `length` bytes, zeroed, that no other process ever sees.
     pub(crate) fn private(length: usize) -> io::Result<Arc<Self>> {
+        Self::anonymous(length).map(Arc::new)
+    }
+
+    fn anonymous(length: usize) -> io::Result<Self> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping, at an address that the kernel chooses, replaces nothing.
         let start = unsafe {
@@ -98,6 +102,13 @@ impl Mapping {
         }?;
         let mut mapping = Self::of(start.cast(), length, true)?;
         mapping.is_ours_alone = true;
+        Ok(mapping)
+    }
+
+    /// Makes memory of `length` bytes, zeroed, that a card writes for the other side.
+    pub(crate) fn for_card(length: usize) -> io::Result<Arc<Self>> {
+        let mut mapping = Self::anonymous(length)?;
+        mapping.is_ours_alone = false;
         Ok(Arc::new(mapping))
     }
 

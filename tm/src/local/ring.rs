@@ -129,17 +129,30 @@ impl<W: Words, const N: usize> RingReader<W, N> {
     }
 }
 
+/// Which of `entries` entries one at `position` uses, and what is written there.
+pub(crate) fn entry_at<const N: usize>(
+    position: u64,
+    entries: usize,
+    mut entry: [u64; N],
+) -> (usize, [u64; N]) {
+    let (place, phase) = place_of(position, entries);
+    if let Some(first) = entry.first_mut() {
+        debug_assert!(*first & PHASE_BIT == 0);
+        *first = *first & !PHASE_BIT | phase;
+    }
+    (place, entry)
+}
+
 /// Hands over `entry` at `position`, and everything written before.
 fn write<W: OwnWord, const N: usize>(words: &[W], position: u64, entry: [u64; N]) {
-    let (place, phase) = place_of(position, words.len() / N);
+    let (place, entry) = entry_at(position, words.len() / N, entry);
     let [first, rest @ ..] = &entry[..] else {
         return;
     };
-    debug_assert!(first & PHASE_BIT == 0);
     for (at, word) in rest.iter().enumerate() {
         // A reader that looks too early sees the phase of the lap before.
         words[place * N + 1 + at].store(*word);
     }
     // SYNC POINT A: pairs with the acquire fence in `RingReader::next`.
-    words[place * N].store_release(first & !PHASE_BIT | phase);
+    words[place * N].store_release(*first);
 }

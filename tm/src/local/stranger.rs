@@ -8,7 +8,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use super::bell::Bell;
 use super::greeting::{Dialect, Greeting, GreetingError, Received, TERMS_BYTES, check_socket};
-use crate::lane::{Establishing, Lane, LaneClass, LaneError, Stranger};
+use crate::lane::{Establishing, Lane, LaneClass, LaneError, Stranger, Upgrade};
 
 /// How a protocol turns a connection between two processes of one host into a lane.
 pub(crate) trait Terms: fmt::Debug + Clone + Send + 'static {
@@ -79,7 +79,7 @@ pub(crate) struct LocalStranger<T> {
     terms: T,
 }
 
-impl<T: Terms> LocalStranger<T> {
+impl<T> LocalStranger<T> {
     /// Over a connected socket; `connects` on the side that connected.
     pub(crate) fn new(socket: OwnedFd, connects: bool, terms: T) -> Self {
         Self {
@@ -96,7 +96,7 @@ impl<T> AsFd for LocalStranger<T> {
     }
 }
 
-impl<T: LaneTerms> Stranger for LocalStranger<T> {
+impl<T: Upgrade> Stranger for LocalStranger<T> {
     fn try_read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let (count, _) = rustix::net::recv(&self.socket, into, RecvFlags::DONTWAIT)?;
         Ok(count)
@@ -122,6 +122,18 @@ impl<T: LaneTerms> Stranger for LocalStranger<T> {
             connects,
             terms,
         } = *self;
+        terms.establish(socket, connects, class)
+    }
+}
+
+impl<T: LaneTerms> Upgrade for T {
+    fn establish(
+        &self,
+        socket: OwnedFd,
+        connects: bool,
+        class: LaneClass,
+    ) -> Result<Box<dyn Establishing>, LaneError> {
+        let terms = self.clone();
         Ok(Box::new(LocalEstablishing::begin(
             socket, connects, terms, class,
         )?))

@@ -12,7 +12,7 @@ mod sys;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use rendezvous::{connect, listen};
+pub(crate) use rendezvous::{connect, connect_for, listen, listen_for};
 
 /// The largest frame that a TCP link carries: a limit of sense, not of the protocol.
 pub const FRAME_BYTES_MAX: usize = 16 << 20;

@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::net::{RecvFlags, SendFlags};
@@ -11,11 +11,29 @@ use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
 use super::lane::{TcpReceiver, TcpSender};
 use super::{ADDRESSES_MAX, BACKLOG};
-use crate::lane::{Establishing, Lane, LaneClass, LaneError, Listener, Stranger};
+use crate::lane::{Establishing, Lane, LaneClass, LaneError, Listener, Stranger, Upgrade};
 use crate::protocol::{Endpoint, TcpTuning};
 
 /// Listens on the first address of `host` that can be listened on.
 pub(crate) fn listen(host: &str, port: u16, tuning: &TcpTuning) -> io::Result<Box<dyn Listener>> {
+    let upgrade = TcpLanes(tuning.clone());
+    listen_for(
+        host,
+        port,
+        tuning,
+        |host, port| Endpoint::Tcp { host, port },
+        upgrade,
+    )
+}
+
+/// The same, for connections that become something else; `endpoint` is what others call a place.
+pub(crate) fn listen_for<U: Upgrade>(
+    host: &str,
+    port: u16,
+    tuning: &TcpTuning,
+    endpoint: fn(String, u16) -> Endpoint,
+    upgrade: U,
+) -> io::Result<Box<dyn Listener>> {
     let (socket, address) = first_that_works(&resolve(host, port)?, |address| {
         let socket = socket_for(address)?;
         socket.set_reuse_address(true)?;
@@ -31,12 +49,24 @@ pub(crate) fn listen(host: &str, port: u16, tuning: &TcpTuning) -> io::Result<Bo
         socket,
         address,
         tuning: tuning.clone(),
+        endpoint,
+        upgrade,
     }))
 }
 
 /// Begins to connect to the first address of `host` that does not fail at once, beginning
 /// with the one whose turn it is.
 pub(crate) fn connect(host: &str, port: u16, tuning: &TcpTuning) -> io::Result<Box<dyn Stranger>> {
+    connect_for(host, port, tuning, TcpLanes(tuning.clone()))
+}
+
+/// The same, for a connection that becomes something else.
+pub(crate) fn connect_for<U: Upgrade>(
+    host: &str,
+    port: u16,
+    tuning: &TcpTuning,
+    upgrade: U,
+) -> io::Result<Box<dyn Stranger>> {
     let mut addresses = resolve(host, port)?;
     let turn = Turn::of(host, port);
     turn.apply(&mut addresses);
@@ -55,7 +85,7 @@ pub(crate) fn connect(host: &str, port: u16, tuning: &TcpTuning) -> io::Result<B
         socket,
         peer: Some(address),
         turn,
-        tuning: tuning.clone(),
+        upgrade,
     }))
 }
 
@@ -147,19 +177,21 @@ impl Drop for Turn {
 }
 
 #[derive(Debug)]
-struct TcpListener {
+struct TcpListener<U> {
     socket: Socket,
     address: SocketAddr,
     tuning: TcpTuning,
+    endpoint: fn(String, u16) -> Endpoint,
+    upgrade: U,
 }
 
-impl AsFd for TcpListener {
+impl<U> AsFd for TcpListener<U> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-impl Listener for TcpListener {
+impl<U: Upgrade> Listener for TcpListener<U> {
     fn try_accept(&mut self) -> io::Result<Option<Box<dyn Stranger>>> {
         loop {
             match self.socket.accept() {
@@ -170,12 +202,12 @@ impl Listener for TcpListener {
                     {
                         continue;
                     }
-                    let (peer, tuning) = (peer.as_socket(), self.tuning.clone());
+                    let (peer, upgrade) = (peer.as_socket(), self.upgrade.clone());
                     return Ok(Some(Box::new(TcpStranger {
                         socket,
                         peer,
                         turn: None,
-                        tuning,
+                        upgrade,
                     })));
                 }
                 Err(error) => match error.kind() {
@@ -192,23 +224,20 @@ impl Listener for TcpListener {
     }
 
     fn local_endpoint(&self) -> Endpoint {
-        Endpoint::Tcp {
-            host: self.address.ip().to_string(),
-            port: self.address.port(),
-        }
+        (self.endpoint)(self.address.ip().to_string(), self.address.port())
     }
 }
 
 #[derive(Debug)]
-struct TcpStranger {
+struct TcpStranger<U> {
     socket: Socket,
     peer: Option<SocketAddr>,
     /// Of one that connects.
     turn: Option<Turn>,
-    tuning: TcpTuning,
+    upgrade: U,
 }
 
-impl TcpStranger {
+impl<U> TcpStranger<U> {
     /// Keeps the address's turn when a transfer shows that it works.
     fn judge(&mut self, transfer: rustix::io::Result<usize>) -> io::Result<usize> {
         if transfer.is_ok()
@@ -220,13 +249,13 @@ impl TcpStranger {
     }
 }
 
-impl AsFd for TcpStranger {
+impl<U> AsFd for TcpStranger<U> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-impl Stranger for TcpStranger {
+impl<U: Upgrade> Stranger for TcpStranger<U> {
     fn try_read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let read = rustix::net::recv(&self.socket, into, RecvFlags::empty());
         self.judge(read.map(|(count, _)| count))
@@ -243,13 +272,30 @@ impl Stranger for TcpStranger {
     }
 
     fn establish(self: Box<Self>, class: LaneClass) -> Result<Box<dyn Establishing>, LaneError> {
-        let socket = self.socket;
-        if class == LaneClass::Bulk && self.tuning.bulk_buffer_bytes > 0 {
-            let bytes = self.tuning.bulk_buffer_bytes;
+        let connects = self.turn.is_some();
+        self.upgrade.establish(self.socket.into(), connects, class)
+    }
+}
+
+/// Connections that become lanes of TCP.
+#[derive(Debug, Clone)]
+struct TcpLanes(TcpTuning);
+
+impl Upgrade for TcpLanes {
+    fn establish(
+        &self,
+        socket: OwnedFd,
+        _connects: bool,
+        class: LaneClass,
+    ) -> Result<Box<dyn Establishing>, LaneError> {
+        let Self(tuning) = self;
+        let socket = Socket::from(socket);
+        if class == LaneClass::Bulk && tuning.bulk_buffer_bytes > 0 {
+            let bytes = tuning.bulk_buffer_bytes;
             socket.set_send_buffer_size(bytes)?;
             socket.set_recv_buffer_size(bytes)?;
         }
-        socket.set_tcp_notsent_lowat(self.tuning.unsent_bytes(class))?;
+        socket.set_tcp_notsent_lowat(tuning.unsent_bytes(class))?;
         Ok(Box::new(TcpEstablishing { socket }))
     }
 }

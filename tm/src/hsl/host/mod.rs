@@ -92,7 +92,11 @@ pub(crate) struct ListPlace {
 }
 
 /// Where `length` bytes at `address` begin, if all of them are within `registered`.
-fn range_within(address: Address, length: u32, registered: &Range<u64>) -> Option<usize> {
+pub(super) fn range_within(
+    address: Address,
+    length: u32,
+    registered: &Range<u64>,
+) -> Option<usize> {
     let end = address.0.checked_add(length.into())?;
     (registered.start <= address.0 && end <= registered.end)
         .then(|| usize::try_from(address.0).ok())

@@ -1,0 +1,132 @@
+//! A thread that looks after cards when nobody else does.
+//!
+//! Most providers do nothing unless somebody calls them: what has been posted goes on only while
+//! its completions are asked for. Whoever posts may never call again, and whoever sleeps does not
+//! call at all. So there is one thread in a process that calls, now and then, for the cards that
+//! need it: those with something under way, those whose owner sleeps where the provider has
+//! nothing to wait for, and those that are about to end. While there is none, it sleeps.
+
+use std::mem;
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::connection::Connection;
+use super::control::Bell;
+
+/// How long it pauses when it has just been asked to look,
+const PAUSE_LEAST: Duration = Duration::from_micros(50);
+/// and at most: each look doubles it.
+const PAUSE_MOST: Duration = Duration::from_millis(1);
+
+/// What a card says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Care {
+    /// Look again.
+    Waiting,
+    /// It does not need anybody any more.
+    Done,
+}
+
+#[derive(Debug)]
+struct Attendant {
+    bell: Bell,
+    asked: Mutex<Asked>,
+}
+
+#[derive(Debug, Default)]
+struct Asked {
+    connections: Vec<Arc<Connection>>,
+    /// Whether the thread sleeps until it is rung for.
+    sleeps: bool,
+    /// Whether somebody has just begun to sleep who depends on it.
+    is_urgent: bool,
+}
+
+impl Attendant {
+    fn asked(&self) -> MutexGuard<'_, Asked> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self) {
+        let mut connections: Vec<Arc<Connection>> = Vec::new();
+        let mut pause = PAUSE_LEAST;
+        loop {
+            {
+                let mut asked = self.asked();
+                if mem::take(&mut asked.is_urgent) || !asked.connections.is_empty() {
+                    pause = PAUSE_LEAST;
+                }
+                connections.append(&mut asked.connections);
+                asked.sleeps = connections.is_empty();
+            }
+            connections.retain(|connection| connection.attend() == Care::Waiting);
+            pause = (2 * pause).min(PAUSE_MOST);
+            // A list that has become empty is found so above, before anybody has to ring.
+            let sleeps = self.asked().sleeps;
+            self.sleep((!sleeps).then_some(pause));
+        }
+    }
+
+    fn sleep(&self, pause: Option<Duration>) {
+        let pause = pause.map(|pause| Timespec {
+            tv_sec: 0,
+            tv_nsec: pause.subsec_nanos().into(),
+        });
+        let mut sources = [PollFd::from_borrowed_fd(self.bell.as_fd(), PollFlags::IN)];
+        // Interrupted or not, it looks again.
+        let _ = poll(&mut sources, pause.as_ref());
+        self.bell.silence();
+    }
+}
+
+/// Lets the thread look after a connection, until that says that it is done.
+pub(super) fn look_after(connection: Arc<Connection>) {
+    // No connection is made before it is started.
+    let Some(attendant) = ATTENDANT.get() else {
+        return;
+    };
+    let mut asked = attendant.asked();
+    asked.connections.push(connection);
+    if asked.sleeps {
+        asked.sleeps = false;
+        attendant.bell.ring();
+    }
+}
+
+/// Lets the thread look again soon.
+pub(super) fn hurry() {
+    if let Some(attendant) = ATTENDANT.get() {
+        attendant.asked().is_urgent = true;
+        attendant.bell.ring();
+    }
+}
+
+/// Starts the thread, where it has not been.
+pub(super) fn start() -> std::io::Result<()> {
+    static STARTED: Mutex<bool> = Mutex::new(false);
+    let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+    if !*started {
+        if ATTENDANT.get().is_none() {
+            let attendant = Attendant {
+                bell: Bell::new()?,
+                asked: Mutex::default(),
+            };
+            // There is none yet: this is the only place, behind a lock.
+            let _ = ATTENDANT.set(attendant);
+        }
+        std::thread::Builder::new()
+            .name("madgate-fabric".to_owned())
+            .spawn(|| {
+                if let Some(attendant) = ATTENDANT.get() {
+                    attendant.run();
+                }
+            })?;
+        *started = true;
+    }
+    Ok(())
+}
+
+static ATTENDANT: OnceLock<Attendant> = OnceLock::new();

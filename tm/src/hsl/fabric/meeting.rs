@@ -1,0 +1,361 @@
+//! How a connection becomes a lane over libfabric: both sides register memory, open endpoints,
+//! and tell each other their names.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+use socket2::SockRef;
+
+use super::attendant;
+use super::card::{FabricCard, FabricDevice, FabricList};
+use super::connection::{Connection, Parts, PeerMemory, lines_bytes};
+use super::control::{Control, Half};
+use super::domain::{Domain, OPERATIONS_MOST, RECEIVES_MOST, Wanted};
+use super::endpoint::{Endpoint, Opened};
+use super::error::FabricError;
+use super::greeting::{GREETING_BYTES, Greeting};
+use super::queue::Queue;
+use super::region::{Access, Region};
+use crate::hsl::host::{ListPlace, Mode};
+use crate::hsl::lane::{HslReceiver, HslSender};
+use crate::hsl::layout::{Geometry, REGISTERED_AT};
+use crate::hsl::put::NodeNumber;
+use crate::hsl::terms::numbers;
+use crate::hsl::{Card, violation};
+use crate::lane::{Establishing, Lane, LaneClass, LaneError, Upgrade};
+use crate::local::loans::Loans;
+use crate::local::memory::Mapping;
+use crate::protocol::HslTuning;
+
+/// What this side wants of a lane.
+#[derive(Debug, Clone)]
+pub(in crate::hsl) struct FabricTerms {
+    tuning: HslTuning,
+    /// Kept open between one lane and the next.
+    _domain: Arc<Domain>,
+}
+
+impl FabricTerms {
+    /// Finds out whether there is such a network; `address` is this side's, where it is known.
+    pub(in crate::hsl) fn new(tuning: &HslTuning, address: Option<IpAddr>) -> io::Result<Self> {
+        attendant::start()?;
+        Ok(Self {
+            tuning: tuning.clone(),
+            _domain: Domain::open(&wanted(tuning, address))?,
+        })
+    }
+}
+
+/// Which network of libfabric's is meant: without an address of another host, this host's own.
+fn wanted(tuning: &HslTuning, address: Option<IpAddr>) -> Wanted {
+    let (provider, domain) = match &tuning.card {
+        Card::Libfabric { provider, domain } => (provider.clone(), domain.clone()),
+        Card::Host => (None, None),
+    };
+    let own = domain.is_none().then_some(Ipv4Addr::LOCALHOST.into());
+    Wanted {
+        provider,
+        domain,
+        address: address.or(own),
+    }
+}
+
+impl Upgrade for FabricTerms {
+    fn establish(
+        &self,
+        socket: OwnedFd,
+        connects: bool,
+        class: LaneClass,
+    ) -> Result<Box<dyn Establishing>, LaneError> {
+        let this_end = SockRef::from(&socket).local_addr()?;
+        let address = this_end.as_socket().map(|address| address.ip());
+        let establishing =
+            FabricEstablishing::begin(socket, connects, class, &self.tuning, address);
+        Ok(Box::new(establishing?))
+    }
+}
+
+/// A lane whose two sides exchange their greetings.
+#[derive(Debug)]
+struct FabricEstablishing {
+    control: OwnedFd,
+    greeting: Greeting,
+    unsent: Vec<u8>,
+    heard: Vec<u8>,
+    /// `None` when the lane is up.
+    side: Option<Side>,
+}
+
+/// What this side has.
+#[derive(Debug)]
+struct Side {
+    domain: Arc<Domain>,
+    /// Memory that the other side writes.
+    own: Region,
+    sending: Opened,
+    receiving: Opened,
+    /// Operations that each endpoint has places for.
+    operations: usize,
+}
+
+impl FabricEstablishing {
+    fn begin(
+        control: OwnedFd,
+        connects: bool,
+        class: LaneClass,
+        tuning: &HslTuning,
+        address: Option<IpAddr>,
+    ) -> Result<Self, LaneError> {
+        let geometry = Geometry::tuned(tuning, class)
+            .map_err(|what| io::Error::new(io::ErrorKind::InvalidInput, what))?;
+        let domain = Domain::open(&wanted(tuning, address)).map_err(io::Error::from)?;
+        let side = Side::new(domain, geometry).map_err(io::Error::from)?;
+        let greeting = side.greeting(class, connects, geometry);
+        let greeting = greeting.map_err(io::Error::from)?;
+        Ok(Self {
+            control,
+            unsent: greeting.encode().to_vec(),
+            greeting,
+            heard: Vec::with_capacity(GREETING_BYTES),
+            side: Some(side),
+        })
+    }
+
+    fn send(&mut self) -> Result<(), LaneError> {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        while !self.unsent.is_empty() {
+            match rustix::net::send(&self.control, &self.unsent, flags) {
+                Ok(count) => _ = self.unsent.drain(..count),
+                Err(Errno::INTR) => {}
+                // Tried again when the peer's greeting comes: a socket has room for one.
+                Err(Errno::AGAIN) => break,
+                Err(Errno::PIPE) => return Err(LaneError::Closed),
+                Err(error) => return Err(LaneError::Broken(error.into())),
+            }
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self) -> Result<(), LaneError> {
+        let mut bytes = [0; GREETING_BYTES];
+        while self.heard.len() < GREETING_BYTES {
+            let rest = &mut bytes[self.heard.len()..];
+            match rustix::net::recv(&self.control, rest, RecvFlags::DONTWAIT) {
+                Ok((0, _)) => return Err(LaneError::Closed),
+                Ok((count, _)) => {
+                    let end = self.heard.len() + count;
+                    self.heard.extend_from_slice(&bytes[self.heard.len()..end]);
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => break,
+                Err(error) => return Err(LaneError::Broken(error.into())),
+            }
+        }
+        Ok(())
+    }
+
+    /// What the other side has said, checked against what this one has.
+    fn peer(&self, bytes: &[u8; GREETING_BYTES]) -> Result<Greeting, String> {
+        let peer = Greeting::decode(bytes)?;
+        if peer.class != self.greeting.class {
+            return Err("it takes this for a lane of the other class".to_owned());
+        }
+        if peer.connects == self.greeting.connects {
+            return Err("it claims our side of the connection".to_owned());
+        }
+        if peer.provider != self.greeting.provider {
+            return Err(format!(
+                "it uses libfabric's provider \"{}\", and this node \"{}\": give the network a \
+                 `provider`",
+                peer.provider, self.greeting.provider
+            ));
+        }
+        Ok(peer)
+    }
+}
+
+impl AsFd for FabricEstablishing {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.control.as_fd()
+    }
+}
+
+impl Establishing for FabricEstablishing {
+    fn advance(&mut self) -> Result<Option<Lane>, LaneError> {
+        self.send()?;
+        self.receive()?;
+        self.send()?;
+        let Ok(heard) = <&[u8; GREETING_BYTES]>::try_from(self.heard.as_slice()) else {
+            return Ok(None);
+        };
+        if !self.unsent.is_empty() {
+            return Ok(None);
+        }
+        let peer = self.peer(heard).map_err(violation)?;
+        let side = self.side.take();
+        let side = side.ok_or(LaneError::Misuse("advanced a lane that is up"))?;
+        let control = Control::new(self.control.try_clone()?)?;
+        let lane = side.meet(&self.greeting, &peer, control);
+        Ok(Some(lane.map_err(io::Error::from)?))
+    }
+}
+
+impl Side {
+    fn new(domain: Arc<Domain>, geometry: Geometry) -> Result<Self, FabricError> {
+        let own = memory(&domain, Mapping::for_card(geometry.memory_bytes()))?;
+        let own = Region::new(&domain, own, Access::RemoteWrite)?;
+        let operations = domain.facts.sends.clamp(1, OPERATIONS_MOST);
+        let receives = domain.facts.receives.min(RECEIVES_MOST);
+        // Room for each operation's end, and for all that may be told of at once.
+        let entries = geometry.receiver_list().entries + operations;
+        let sleeps = geometry.mode != Mode::Polling;
+        let open = || {
+            let queue = Queue::open(&domain, entries, sleeps)?;
+            Opened::open(&domain, queue, operations, receives)
+        };
+        Ok(Self {
+            sending: open()?,
+            receiving: open()?,
+            own,
+            operations,
+            domain,
+        })
+    }
+
+    fn greeting(
+        &self,
+        class: LaneClass,
+        connects: bool,
+        geometry: Geometry,
+    ) -> Result<Greeting, FabricError> {
+        Ok(Greeting {
+            class,
+            connects,
+            geometry,
+            key: self.own.key(),
+            base: self.own.base(),
+            provider: self.domain.facts.provider.clone(),
+            names: [self.sending.name()?, self.receiving.name()?],
+        })
+    }
+
+    /// Both sides are there.
+    fn meet(self, said: &Greeting, peer: &Greeting, control: Control) -> Result<Lane, FabricError> {
+        let Self {
+            domain,
+            own,
+            sending,
+            receiving,
+            operations,
+        } = self;
+        let meeting = Meeting {
+            domain,
+            own: Arc::new(own),
+            operations,
+            numbers: numbers(said.connects),
+            peer,
+            control: Arc::new(control),
+        };
+        let mode = said.geometry.mode;
+        let [_, other] = meeting.numbers;
+        let own = meeting.own.memory();
+        let list = |connection: &Arc<Connection>, place| {
+            FabricList::new(
+                Arc::clone(connection),
+                own,
+                REGISTERED_AT,
+                place,
+                other,
+                mode,
+            )
+        };
+
+        // What sends there writes to what receives here, and the other way round.
+        let row = peer.geometry.send_row();
+        let (away, back) = (peer.geometry.receiver_list(), peer.geometry.sender_list());
+        let slots = meeting.source(row.end())?;
+        let name = &peer.names[1];
+        let connection = meeting.connect(sending, name, &slots, [away, back], Half::Sending)?;
+        let answers = list(&connection, back);
+        let loans = Loans::new(Arc::clone(slots.memory()), row);
+        let card = FabricCard::new(connection);
+        let sender = HslSender::<FabricDevice>::new(loans, peer.geometry, card, answers, other);
+
+        let (back, here) = (said.geometry.sender_list(), said.geometry.receiver_list());
+        let source = meeting.source(0)?;
+        let name = &peer.names[0];
+        let connection =
+            meeting.connect(receiving, name, &source, [back, here], Half::Receiving)?;
+        let messages = list(&connection, here);
+        let card = FabricCard::new(connection);
+        let receiver = HslReceiver::<FabricDevice>::new(own, said.geometry, messages, card, other);
+        Ok(Lane {
+            sender: Box::new(sender),
+            receiver: Box::new(receiver),
+        })
+    }
+}
+
+/// What both halves of a lane have in common.
+struct Meeting<'a> {
+    domain: Arc<Domain>,
+    own: Arc<Region>,
+    operations: usize,
+    numbers: [NodeNumber; 2],
+    peer: &'a Greeting,
+    control: Arc<Control>,
+}
+
+impl Meeting<'_> {
+    /// Memory to send `data_bytes` from, and the entries of operations.
+    fn source(&self, data_bytes: usize) -> Result<Arc<Region>, FabricError> {
+        let bytes = data_bytes + lines_bytes(self.operations);
+        let memory = memory(&self.domain, Mapping::private(bytes))?;
+        Region::new(&self.domain, memory, Access::Send).map(Arc::new)
+    }
+
+    /// One half, which sends from `source`, to the endpoint of that name; with the list that it
+    /// writes there, and that which it reads here.
+    fn connect(
+        &self,
+        opened: Opened,
+        name: &[u8],
+        source: &Arc<Region>,
+        [list, own_list]: [ListPlace; 2],
+        half: Half,
+    ) -> Result<Arc<Connection>, FabricError> {
+        let geometry = self.peer.geometry;
+        let peer = PeerMemory {
+            endpoint: opened.address_of(name)?,
+            key: self.peer.key,
+            base: self.peer.base,
+            registered: REGISTERED_AT as u64..geometry.memory_bytes() as u64,
+            list,
+        };
+        Connection::new(Parts {
+            numbers: self.numbers,
+            operations: self.operations,
+            data_bytes: source.memory().len() - lines_bytes(self.operations),
+            endpoint: Endpoint::new(opened, Arc::clone(source)),
+            largest: geometry.slot_bytes(),
+            peer,
+            own: Arc::clone(&self.own),
+            own_list,
+            control: Arc::clone(&self.control),
+            half,
+        })
+    }
+}
+
+/// Memory, or why there is none.
+fn memory(domain: &Domain, made: io::Result<Arc<Mapping>>) -> Result<Arc<Mapping>, FabricError> {
+    made.map_err(|error| FabricError::Call {
+        call: "mmap",
+        provider: domain.facts.provider.clone(),
+        what: error.to_string(),
+    })
+}

@@ -1,0 +1,51 @@
+//! The `libfabric` device: cards of today, behind libfabric's one interface.
+//!
+//! The library is loaded when a network asks for it; a process that does not ask starts where it
+//! is absent. Each half of a lane has an endpoint of its own at each side. A put is a write; a
+//! notification is a write too, of an entry of the other side's list, that carries 32 bits of
+//! immediate data, the message's identifier: the other side's completion queue then says that the
+//! entry is there, and with it whatever was written before.
+//!
+//! ```text
+//!   this side                                      the other side
+//!   ─────────                                     ┌──────────────────────┐
+//!   registered memory ── check, post ── write ════╪═> registered memory  │
+//!   entry ────────────── post ── write with data ═╪═> list of received   │
+//!                                      ║          │   messages           │
+//!                                      ╚══════════╪═> completion queue   │
+//!   how far it has been read  <═══ write ═════════┼── list               │
+//!                                                 └──────────────────────┘
+//! ```
+//!
+//! | file | |
+//! |---|---|
+//! | `abi` | the C interface |
+//! | `library` | loads it |
+//! | `object`, `domain`, `region`, `queue`, `endpoint` | its objects, each used safely |
+//! | `connection` | what is posted, and what has come |
+//! | `card` | that as a device behind PUT |
+//! | `attendant` | a thread that goes on where nobody calls |
+//! | `control` | the connection over which both sides have met, and how they part |
+//! | `greeting`, `meeting` | how they meet |
+//!
+//! Nothing outside of registered memory can be named: this side checks each entry before it is
+//! posted, and the provider checks the key of whatever comes.
+
+mod abi;
+mod attendant;
+mod card;
+mod connection;
+mod control;
+mod domain;
+mod endpoint;
+mod error;
+mod greeting;
+mod library;
+mod meeting;
+mod object;
+mod queue;
+mod region;
+#[cfg(test)]
+mod tests;
+
+pub(super) use meeting::FabricTerms;

@@ -1,0 +1,78 @@
+//! A list of received messages: a ring in this side's memory, which the other side's card writes.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::host::{ListPlace, range_within};
+use super::put::{ENTRY_WORDS, Entry, NodeNumber, PutError, Received};
+use crate::local::memory::{Mapping, PeerWords, SharedBytes};
+use crate::local::ring::RingReader;
+
+#[derive(Debug)]
+pub(super) struct ReceivedList {
+    peer: NodeNumber,
+    ring: RingReader<PeerWords, ENTRY_WORDS>,
+    /// Registered memory, where data goes that entries carry,
+    memory: SharedBytes,
+    /// and where in that memory it is.
+    registered: Range<u64>,
+    /// Entries that were read.
+    read: u64,
+    /// After so many more the other side is told.
+    told_each: u64,
+}
+
+impl ReceivedList {
+    /// The list at `place` of `own`, which `peer` writes, and which is registered from
+    /// `registered_at` on.
+    pub(super) fn new(
+        own: &Arc<Mapping>,
+        registered_at: usize,
+        place: ListPlace,
+        peer: NodeNumber,
+    ) -> Self {
+        Self {
+            peer,
+            ring: RingReader::new(own.peer_words(place.at, place.entries * ENTRY_WORDS)),
+            memory: SharedBytes::new(Arc::clone(own)),
+            registered: registered_at as u64..own.len() as u64,
+            read: 0,
+            told_each: (place.entries as u64 / 2).max(1),
+        }
+    }
+
+    /// Whether there is a next entry.
+    pub(super) fn has_next(&self) -> bool {
+        self.ring.has_next()
+    }
+
+    /// The next entry, whose data is where it belongs. When it is time to tell the other side
+    /// how far the list has been read, `tell` is called with it: entries before that are read
+    /// no more.
+    pub(super) fn next(&mut self, tell: impl FnOnce(u64)) -> Result<Option<Received>, PutError> {
+        let Some(words) = self.ring.next() else {
+            return Ok(None);
+        };
+        self.read = self.read.wrapping_add(1);
+        if self.read.is_multiple_of(self.told_each) {
+            tell(self.read);
+        }
+        let Entry { received, carried } = Entry::from_words(words).map_err(PutError::Peer)?;
+        if received.source != self.peer {
+            return Err(PutError::Peer(
+                "an entry from a node that cannot have written it",
+            ));
+        }
+        if let Some((address, bytes)) = carried
+            && received.length > 0
+        {
+            // The other card has left the last step to this one.
+            let at = range_within(address, received.length, &self.registered);
+            let at = at.ok_or(PutError::Peer(
+                "an entry with data for memory that is not registered",
+            ))?;
+            self.memory.write(at, &bytes[..received.length as usize]);
+        }
+        Ok(Some(received))
+    }
+}
