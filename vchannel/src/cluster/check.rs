@@ -120,7 +120,7 @@ fn check_network(cluster: &Cluster, network: NetworkId, span: &Range<usize>, rep
 
 /// Whether an address can be reached from everywhere. Host names are not resolved.
 fn is_public(endpoint: &Endpoint) -> bool {
-    let Endpoint::Tcp { host, .. } = endpoint else {
+    let Some(host) = endpoint.host() else {
         return false;
     };
     match host.parse::<IpAddr>() {

@@ -1,6 +1,7 @@
 //! The digest of what a cluster file means.
 
 use madgate_tm::Protocol;
+use madgate_tm::hsl::Card;
 use sha2::{Digest, Sha256};
 
 use super::{Cluster, NodeId};
@@ -24,7 +25,11 @@ pub(super) fn digest(cluster: &Cluster) -> [u8; 32] {
         );
         hash.0.update(network.cost.to_le_bytes());
         if network.protocol == Protocol::Hsl {
-            hash.text(network.tuning.hsl.card.name());
+            let card = &network.tuning.hsl.card;
+            hash.text(card.name());
+            if let Card::Libfabric { provider, .. } = card {
+                hash.text(provider.as_deref().unwrap_or_default());
+            }
         }
     }
     hash.count(cluster.nodes.len());

@@ -256,7 +256,7 @@ impl NodeReader<'_> {
 
 /// Whether an address is one to listen on only: `0.0.0.0`, `[::]`, or the former within IPv6.
 fn is_unspecified(endpoint: &Endpoint) -> bool {
-    let Endpoint::Tcp { host, .. } = endpoint else {
+    let Some(host) = endpoint.host() else {
         return false;
     };
     host.parse::<IpAddr>()

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use madgate_gtm::transit::Share;
 use madgate_tm::Protocol;
+use madgate_tm::hsl::Card;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -173,7 +174,8 @@ fn read_network(table: Spanned<DeValue<'_>>, base: &Path, report: &mut Report) -
         .unwrap_or_default();
     let rate = fields.rate("rate", report);
     let directory = fields.string("directory", report);
-    if protocol.is_some_and(Protocol::is_local) && directory.is_none() {
+    let reaches_others = matches!(tuning.hsl.card, Card::Libfabric { .. });
+    if protocol.is_some_and(Protocol::is_local) && directory.is_none() && !reaches_others {
         fields.missing("directory", report);
     }
     let written_directory = directory.map(|(text, _)| PathBuf::from(text));

@@ -20,7 +20,7 @@ const TCP_KEYS: [&str; 5] = [
 /// Keys that networks of one host have.
 const LOCAL_KEYS: [&str; 4] = ["slot_bytes", "slots", "urgent_slots", "directory"];
 /// Keys that only networks with protocol hsl have.
-const HSL_KEYS: [&str; 4] = ["trust", "device", "mode", "threshold"];
+const HSL_KEYS: [&str; 6] = ["trust", "device", "provider", "domain", "mode", "threshold"];
 
 /// Keys that some networks have and others do not.
 pub(super) fn all_keys() -> Vec<&'static str> {
@@ -33,6 +33,8 @@ const BUFFER_BOUNDS: RangeInclusive<u64> = (4 << 10)..=(64 << 20);
 const SLOT_BOUNDS: RangeInclusive<u64> = (5 << 10)..=(4 << 20) + (4 << 10);
 /// Allowed sizes of a control message.
 const THRESHOLD_BOUNDS: RangeInclusive<u64> = 64..=(4 << 20);
+/// Bytes of a name of libfabric's at most (its `FI_NAME_MAX`).
+const FABRIC_NAME_BYTES_MAX: usize = 63;
 /// Allowed numbers of slots.
 const SLOTS_BOUNDS: RangeInclusive<u64> = 2..=1024;
 /// Allowed times of silence.
@@ -107,6 +109,58 @@ fn read_slots(fields: &mut Fields<'_>, mtu: Option<u32>, tuning: &mut Tuning, re
 }
 
 fn read_hsl(fields: &mut Fields<'_>, hsl: &mut HslTuning, report: &mut Report) {
+    let modes = Mode::ALL.map(|mode| (mode.name(), mode));
+    hsl.mode = fields.word("mode", &modes, report).unwrap_or(hsl.mode);
+    if let Some(bytes) = fields.size("threshold", &THRESHOLD_BOUNDS, report) {
+        hsl.threshold_bytes = usize::try_from(bytes).unwrap_or(hsl.threshold_bytes);
+    }
+    let libfabric = Card::Libfabric {
+        provider: None,
+        domain: None,
+    };
+    let cards = [Card::Host, libfabric].map(|card| (card.name(), card));
+    hsl.card = fields.word("device", &cards, report).unwrap_or_default();
+    match &mut hsl.card {
+        Card::Libfabric { provider, domain } => {
+            *provider = read_name(fields, "provider", report);
+            *domain = read_name(fields, "domain", report);
+            refuse_trust_and_interrupts(fields, hsl.mode, report);
+        }
+        _ => read_host_card(fields, report),
+    }
+}
+
+/// A name that libfabric knows.
+fn read_name(fields: &mut Fields<'_>, key: &str, report: &mut Report) -> Option<String> {
+    let (name, span) = fields.string(key, report)?;
+    if name.is_empty() || name.len() > FABRIC_NAME_BYTES_MAX || name.contains(char::is_control) {
+        let message = format!("`{key}` is no name of libfabric's");
+        report.mistake(&span, message, "`fi_info` lists what there is");
+        return None;
+    }
+    Some(name)
+}
+
+/// A card of libfabric's writes what it was given a key of, and nothing else.
+fn refuse_trust_and_interrupts(fields: &mut Fields<'_>, mode: Mode, report: &mut Report) {
+    if let Some(value) = fields.take("trust") {
+        report.mistake(
+            &value.span(),
+            "a network with device libfabric has no `trust`: its nodes write what they were given \
+             the key of",
+            "leave it out",
+        );
+    }
+    if mode == Mode::Interrupt {
+        report.mistake(
+            &fields.span,
+            "a card of libfabric's does not interrupt a node that is awake",
+            "write `mode = \"adaptive\"`: it wakes a node that sleeps",
+        );
+    }
+}
+
+fn read_host_card(fields: &mut Fields<'_>, report: &mut Report) {
     if fields.word("trust", &[("memory", ())], report).is_none() {
         report.mistake(
             &fields.span,
@@ -115,12 +169,12 @@ fn read_hsl(fields: &mut Fields<'_>, hsl: &mut HslTuning, report: &mut Report) {
             "write `trust = \"memory\"`, and run all of its nodes as the same user",
         );
     }
-    let cards = [(Card::Host.name(), Card::Host)];
-    hsl.card = fields.word("device", &cards, report).unwrap_or(hsl.card);
-    let modes = Mode::ALL.map(|mode| (mode.name(), mode));
-    hsl.mode = fields.word("mode", &modes, report).unwrap_or(hsl.mode);
-    if let Some(bytes) = fields.size("threshold", &THRESHOLD_BOUNDS, report) {
-        hsl.threshold_bytes = usize::try_from(bytes).unwrap_or(hsl.threshold_bytes);
+    for key in ["provider", "domain"] {
+        if let Some(value) = fields.take(key) {
+            let message = format!("the emulated card has no `{key}`");
+            let help = "leave it out, or write `device = \"libfabric\"`";
+            report.mistake(&value.span(), message, help);
+        }
     }
 }
 
@@ -128,7 +182,7 @@ fn refuse_foreign_keys(fields: &mut Fields<'_>, protocol: Protocol, report: &mut
     let own = match protocol {
         Protocol::Tcp => TCP_KEYS.to_vec(),
         Protocol::Shm => LOCAL_KEYS.to_vec(),
-        _ => [LOCAL_KEYS, HSL_KEYS].concat(),
+        _ => [&LOCAL_KEYS[..], &HSL_KEYS].concat(),
     };
     for key in all_keys() {
         if own.contains(&key) {

@@ -23,7 +23,9 @@ pub(super) fn connect(endpoint: &Endpoint, tuning: &Tuning) -> io::Result<Connec
 
 /// Whether connecting may block.
 pub(super) fn needs_resolving(endpoint: &Endpoint) -> bool {
-    matches!(endpoint, Endpoint::Tcp { host, .. } if host.parse::<IpAddr>().is_err())
+    endpoint
+        .host()
+        .is_some_and(|host| host.parse::<IpAddr>().is_err())
 }
 
 /// The threads that resolve, started when the first name comes. They are not waited for at

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use madgate_gtm::Budget;
 use madgate_tm::Protocol;
+use madgate_tm::hsl::Card;
 use madgate_vchannel::cluster::{
     ChannelId, Cluster, ClusterError, Mistake, NodeId, compact_names, format_duration, format_rate,
     format_size,
@@ -105,11 +106,21 @@ fn describe_into(cluster: &Cluster, out: &mut String) -> std::fmt::Result {
         if described.protocol == Protocol::Hsl {
             let hsl = &described.tuning.hsl;
             let threshold = u64::try_from(hsl.threshold_bytes).unwrap_or(u64::MAX);
-            writeln!(out, "  trust         its nodes write each other's memory")?;
+            let mut device = hsl.card.name().to_owned();
+            if let Card::Libfabric { provider, domain } = &hsl.card {
+                let provider = provider
+                    .as_deref()
+                    .unwrap_or("the first that libfabric offers");
+                device += &format!(", provider {provider}");
+                if let Some(domain) = domain {
+                    device += &format!(" in domain {domain}");
+                }
+            } else {
+                writeln!(out, "  trust         its nodes write each other's memory")?;
+            }
             writeln!(
                 out,
-                "  device        {}, {}; control messages up to {}",
-                hsl.card.name(),
+                "  device        {device}, {}; control messages up to {}",
                 hsl.mode.name(),
                 format_size(threshold)
             )?;
