@@ -32,6 +32,7 @@ pub use slots::{copied_slots, foreign_slots, held_slots, lent_slots};
 pub use stream::{gather_lists, pipes, scattered_reception};
 pub use traffic::{back_pressure, order, sizes, sleeping};
 
+use crate::hsl::Card;
 use crate::{Endpoint, Tuning};
 
 /// How long a case waits for anything to happen.
@@ -92,6 +93,23 @@ macro_rules! conformance_suite {
             }
         )*
     };
+}
+
+/// Whether this host has a card of remote write. Where everything has to be tried (`CI` is set),
+/// one that is missing is a failure; elsewhere it is said.
+///
+/// # Panics
+/// Where it has to be there and is not.
+#[must_use]
+pub fn has_card(card: &Card) -> bool {
+    match card.probe() {
+        Ok(()) => true,
+        Err(error) => {
+            assert!(std::env::var_os("CI").is_none(), "{error}");
+            let _ = writeln!(io::stderr(), "skipped: {error}");
+            false
+        }
+    }
 }
 
 /// Says that a protocol cannot be tried on this machine, where it is seen: the standard macros

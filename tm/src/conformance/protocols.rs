@@ -142,7 +142,7 @@ mod hsl {
             };
             // An endpoint of ofi_rxm takes 16 MiB, and a link has two at each end.
             let links = if provider.ends_with("rxm") { 8 } else { 100 };
-            crate::hsl::can_try(&tuning.hsl).then(|| Rig {
+            crate::conformance::has_card(&tuning.hsl.card).then(|| Rig {
                 endpoint,
                 tuning,
                 links,

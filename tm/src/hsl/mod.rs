@@ -94,6 +94,21 @@ impl Card {
             Self::Libfabric { .. } => "libfabric",
         }
     }
+
+    /// Whether this host has it.
+    ///
+    /// # Errors
+    /// What is missing, and what to do about it.
+    pub fn probe(&self) -> io::Result<()> {
+        let tuning = HslTuning {
+            card: self.clone(),
+            ..HslTuning::default()
+        };
+        match self {
+            Self::Host => Ok(()),
+            Self::Libfabric { .. } => FabricTerms::new(&tuning, None).map(drop),
+        }
+    }
 }
 
 /// Takes the place of `name` in `directory`.
@@ -158,22 +173,6 @@ pub(crate) fn connect_to_host(
 
 fn terms_of_host(host: &str, tuning: &Tuning) -> io::Result<FabricTerms> {
     FabricTerms::new(host_card(tuning)?, host.parse().ok())
-}
-
-/// Whether this machine has what a test needs of libfabric. Where there must be everything, it
-/// has to be there.
-#[cfg(test)]
-#[cfg(not(loom))]
-pub(crate) fn can_try(tuning: &HslTuning) -> bool {
-    match FabricTerms::new(tuning, None) {
-        Ok(_) => true,
-        Err(error) => {
-            assert!(std::env::var_os("CI").is_none(), "{error}");
-            use std::io::Write as _;
-            let _ = writeln!(io::stderr(), "skipped: {error}");
-            false
-        }
-    }
 }
 
 /// Nodes of different hosts have no memory in common.

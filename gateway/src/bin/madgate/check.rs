@@ -125,6 +125,11 @@ fn describe_into(cluster: &Cluster, out: &mut String) -> std::fmt::Result {
                 format_size(threshold)
             )?;
         }
+        if described.protocol == Protocol::Hsl
+            && let Err(error) = described.tuning.hsl.card.probe()
+        {
+            writeln!(out, "  on this host  cannot be used: {error}")?;
+        }
         let fragment = u64::from(described.largest_fragment_bytes());
         writeln!(out, "  fragments     up to {}", format_size(fragment))?;
         if described.cost != 1 {

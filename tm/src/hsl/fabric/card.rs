@@ -115,6 +115,8 @@ impl FabricList {
     fn say_end(&mut self) {
         if !self.has_said_end {
             self.has_said_end = true;
+            // The other side's endpoint may go when it hears of it.
+            self.connection.stop();
             let control = self.connection.control();
             control.say_ended(Half::Receiving, 0);
         }

@@ -421,6 +421,11 @@ impl Connection {
         self.state().is_armed = false;
     }
 
+    /// Nothing is posted any more.
+    pub(super) fn stop(&self) {
+        self.state().fail(PutError::Closed);
+    }
+
     /// This half has ended. A sending one goes on until the other side has what was sent; of
     /// either, the endpoint stays until the other side is done with it: some providers do not
     /// bear that one goes which has something under way.

@@ -29,6 +29,8 @@ pub(super) struct Wanted {
     pub(super) domain: Option<String>,
     /// An address of this host, where the provider has such addresses.
     pub(super) address: Option<IpAddr>,
+    /// Whether the order of writes is to be done without, though it may be there.
+    pub(super) in_any_order: bool,
 }
 
 impl fmt::Display for Wanted {
@@ -118,7 +120,10 @@ impl Domain {
     fn new(wanted: &Wanted) -> Result<Self, FabricError> {
         let library = library()?;
         let info = find(library, wanted)?;
-        let facts = info.facts();
+        let mut facts = info.facts();
+        if wanted.in_any_order {
+            facts.ordered_bytes = 0;
+        }
         let failed = |call, error| FabricError::Call {
             call,
             provider: facts.provider.clone(),
@@ -208,6 +213,9 @@ fn find(library: &'static Library, wanted: &Wanted) -> Result<InfoList, FabricEr
     let order = abi::FI_ORDER_WAW | abi::FI_ORDER_RMA_WAW;
     let mut error = 0;
     for order in [order, 0] {
+        if wanted.in_any_order && order != 0 {
+            continue;
+        }
         let hints = InfoList::hints(library, wanted, order)?;
         let found = match hints.offers(None) {
             Ok(found) => found,

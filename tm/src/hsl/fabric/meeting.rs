@@ -35,6 +35,7 @@ use crate::protocol::HslTuning;
 #[derive(Debug, Clone)]
 pub(in crate::hsl) struct FabricTerms {
     tuning: HslTuning,
+    wanted: Wanted,
     /// Kept open between one lane and the next.
     _domain: Arc<Domain>,
 }
@@ -42,10 +43,16 @@ pub(in crate::hsl) struct FabricTerms {
 impl FabricTerms {
     /// Finds out whether there is such a network; `address` is this side's, where it is known.
     pub(in crate::hsl) fn new(tuning: &HslTuning, address: Option<IpAddr>) -> io::Result<Self> {
+        Self::of(tuning, wanted(tuning, address))
+    }
+
+    /// The same, for a network that is described.
+    pub(super) fn of(tuning: &HslTuning, wanted: Wanted) -> io::Result<Self> {
         attendant::start()?;
         Ok(Self {
             tuning: tuning.clone(),
-            _domain: Domain::open(&wanted(tuning, address))?,
+            _domain: Domain::open(&wanted)?,
+            wanted,
         })
     }
 }
@@ -61,6 +68,7 @@ fn wanted(tuning: &HslTuning, address: Option<IpAddr>) -> Wanted {
         provider,
         domain,
         address: address.or(own),
+        in_any_order: false,
     }
 }
 
@@ -72,16 +80,19 @@ impl Upgrade for FabricTerms {
         class: LaneClass,
     ) -> Result<Box<dyn Establishing>, LaneError> {
         let this_end = SockRef::from(&socket).local_addr()?;
-        let address = this_end.as_socket().map(|address| address.ip());
+        let mut wanted = self.wanted.clone();
+        if let Some(address) = this_end.as_socket() {
+            wanted.address = Some(address.ip());
+        }
         let establishing =
-            FabricEstablishing::begin(socket, connects, class, &self.tuning, address);
+            FabricEstablishing::begin(socket, connects, class, &self.tuning, &wanted);
         Ok(Box::new(establishing?))
     }
 }
 
 /// A lane whose two sides exchange their greetings.
 #[derive(Debug)]
-struct FabricEstablishing {
+pub(super) struct FabricEstablishing {
     control: OwnedFd,
     greeting: Greeting,
     unsent: Vec<u8>,
@@ -103,16 +114,16 @@ struct Side {
 }
 
 impl FabricEstablishing {
-    fn begin(
+    pub(super) fn begin(
         control: OwnedFd,
         connects: bool,
         class: LaneClass,
         tuning: &HslTuning,
-        address: Option<IpAddr>,
+        wanted: &Wanted,
     ) -> Result<Self, LaneError> {
         let geometry = Geometry::tuned(tuning, class)
             .map_err(|what| io::Error::new(io::ErrorKind::InvalidInput, what))?;
-        let domain = Domain::open(&wanted(tuning, address)).map_err(io::Error::from)?;
+        let domain = Domain::open(wanted).map_err(io::Error::from)?;
         let side = Side::new(domain, geometry).map_err(io::Error::from)?;
         let greeting = side.greeting(class, connects, geometry);
         let greeting = greeting.map_err(io::Error::from)?;
@@ -123,6 +134,25 @@ impl FabricEstablishing {
             heard: Vec::with_capacity(GREETING_BYTES),
             side: Some(side),
         })
+    }
+
+    /// Goes on as far as it can; both halves when they are there.
+    pub(super) fn exchange(&mut self) -> Result<Option<Halves>, LaneError> {
+        self.send()?;
+        self.receive()?;
+        self.send()?;
+        let Ok(heard) = <&[u8; GREETING_BYTES]>::try_from(self.heard.as_slice()) else {
+            return Ok(None);
+        };
+        if !self.unsent.is_empty() {
+            return Ok(None);
+        }
+        let peer = self.peer(heard).map_err(violation)?;
+        let side = self.side.take();
+        let side = side.ok_or(LaneError::Misuse("advanced a lane that is up"))?;
+        let control = Control::new(self.control.try_clone()?)?;
+        let halves = side.meet(&self.greeting, &peer, control);
+        Ok(Some(halves.map_err(io::Error::from)?))
     }
 
     fn send(&mut self) -> Result<(), LaneError> {
@@ -186,21 +216,7 @@ impl AsFd for FabricEstablishing {
 
 impl Establishing for FabricEstablishing {
     fn advance(&mut self) -> Result<Option<Lane>, LaneError> {
-        self.send()?;
-        self.receive()?;
-        self.send()?;
-        let Ok(heard) = <&[u8; GREETING_BYTES]>::try_from(self.heard.as_slice()) else {
-            return Ok(None);
-        };
-        if !self.unsent.is_empty() {
-            return Ok(None);
-        }
-        let peer = self.peer(heard).map_err(violation)?;
-        let side = self.side.take();
-        let side = side.ok_or(LaneError::Misuse("advanced a lane that is up"))?;
-        let control = Control::new(self.control.try_clone()?)?;
-        let lane = side.meet(&self.greeting, &peer, control);
-        Ok(Some(lane.map_err(io::Error::from)?))
+        Ok(self.exchange()?.map(Halves::lane))
     }
 }
 
@@ -244,7 +260,12 @@ impl Side {
     }
 
     /// Both sides are there.
-    fn meet(self, said: &Greeting, peer: &Greeting, control: Control) -> Result<Lane, FabricError> {
+    fn meet(
+        self,
+        said: &Greeting,
+        peer: &Greeting,
+        control: Control,
+    ) -> Result<Halves, FabricError> {
         let Self {
             domain,
             own,
@@ -259,44 +280,54 @@ impl Side {
             numbers: numbers(said.connects),
             peer,
             control: Arc::new(control),
+            mode: said.geometry.mode,
         };
-        let mode = said.geometry.mode;
-        let [_, other] = meeting.numbers;
-        let own = meeting.own.memory();
-        let list = |connection: &Arc<Connection>, place| {
-            FabricList::new(
-                Arc::clone(connection),
-                own,
-                REGISTERED_AT,
-                place,
-                other,
-                mode,
-            )
-        };
-
         // What sends there writes to what receives here, and the other way round.
-        let row = peer.geometry.send_row();
-        let (away, back) = (peer.geometry.receiver_list(), peer.geometry.sender_list());
-        let slots = meeting.source(row.end())?;
-        let name = &peer.names[1];
-        let connection = meeting.connect(sending, name, &slots, [away, back], Half::Sending)?;
-        let answers = list(&connection, back);
-        let loans = Loans::new(Arc::clone(slots.memory()), row);
-        let card = FabricCard::new(connection);
-        let sender = HslSender::<FabricDevice>::new(loans, peer.geometry, card, answers, other);
+        let slots = meeting.source(peer.geometry.send_row().end())?;
+        let lists = [peer.geometry.receiver_list(), peer.geometry.sender_list()];
+        let there = &peer.names[1];
+        let sending = meeting.connect(sending, there, &slots, lists, Half::Sending)?;
+        let nothing = meeting.source(0)?;
+        let lists = [said.geometry.sender_list(), said.geometry.receiver_list()];
+        let there = &peer.names[0];
+        let receiving = meeting.connect(receiving, there, &nothing, lists, Half::Receiving)?;
+        Ok(Halves {
+            sending,
+            receiving,
+            slots: Arc::clone(slots.memory()),
+            own: Arc::clone(meeting.own.memory()),
+            geometries: [said.geometry, peer.geometry],
+            peer: meeting.numbers[1],
+        })
+    }
+}
 
-        let (back, here) = (said.geometry.sender_list(), said.geometry.receiver_list());
-        let source = meeting.source(0)?;
-        let name = &peer.names[0];
-        let connection =
-            meeting.connect(receiving, name, &source, [back, here], Half::Receiving)?;
-        let messages = list(&connection, here);
-        let card = FabricCard::new(connection);
-        let receiver = HslReceiver::<FabricDevice>::new(own, said.geometry, messages, card, other);
-        Ok(Lane {
+/// Both halves of a connection's end, each with a card and a list of its own.
+#[derive(Debug)]
+pub(super) struct Halves {
+    pub(super) sending: (FabricCard, FabricList),
+    pub(super) receiving: (FabricCard, FabricList),
+    /// What the sending half sends from,
+    pub(super) slots: Arc<Mapping>,
+    /// and what the other side writes.
+    pub(super) own: Arc<Mapping>,
+    /// What this side receives with, and the other one.
+    pub(super) geometries: [Geometry; 2],
+    pub(super) peer: NodeNumber,
+}
+
+impl Halves {
+    fn lane(self) -> Lane {
+        let [here, there] = self.geometries;
+        let loans = Loans::new(self.slots, there.send_row());
+        let (card, answers) = self.sending;
+        let sender = HslSender::<FabricDevice>::new(loans, there, card, answers, self.peer);
+        let (card, messages) = self.receiving;
+        let receiver = HslReceiver::<FabricDevice>::new(&self.own, here, messages, card, self.peer);
+        Lane {
             sender: Box::new(sender),
             receiver: Box::new(receiver),
-        })
+        }
     }
 }
 
@@ -308,6 +339,7 @@ struct Meeting<'a> {
     numbers: [NodeNumber; 2],
     peer: &'a Greeting,
     control: Arc<Control>,
+    mode: Mode,
 }
 
 impl Meeting<'_> {
@@ -327,7 +359,7 @@ impl Meeting<'_> {
         source: &Arc<Region>,
         [list, own_list]: [ListPlace; 2],
         half: Half,
-    ) -> Result<Arc<Connection>, FabricError> {
+    ) -> Result<(FabricCard, FabricList), FabricError> {
         let geometry = self.peer.geometry;
         let peer = PeerMemory {
             endpoint: opened.address_of(name)?,
@@ -336,7 +368,7 @@ impl Meeting<'_> {
             registered: REGISTERED_AT as u64..geometry.memory_bytes() as u64,
             list,
         };
-        Connection::new(Parts {
+        let connection = Connection::new(Parts {
             numbers: self.numbers,
             operations: self.operations,
             data_bytes: source.memory().len() - lines_bytes(self.operations),
@@ -347,7 +379,16 @@ impl Meeting<'_> {
             own_list,
             control: Arc::clone(&self.control),
             half,
-        })
+        })?;
+        let list = FabricList::new(
+            Arc::clone(&connection),
+            self.own.memory(),
+            REGISTERED_AT,
+            own_list,
+            self.numbers[1],
+            self.mode,
+        );
+        Ok((FabricCard::new(connection), list))
     }
 }
 

@@ -46,6 +46,7 @@ mod object;
 mod queue;
 mod region;
 #[cfg(test)]
+#[cfg(not(loom))]
 mod tests;
 
 pub(super) use meeting::FabricTerms;

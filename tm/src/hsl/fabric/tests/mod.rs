@@ -1,0 +1,4 @@
+//! The C interface against its headers, and PUT over cards of libfabric's.
+
+mod headers;
+mod put;
