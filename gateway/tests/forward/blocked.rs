@@ -5,7 +5,7 @@ use std::thread;
 use madgate_gateway::Gateway;
 
 use crate::traffic::{receive_all, receive_from, send_all, send_from};
-use crate::world::World;
+use crate::world::{World, remote_writes};
 
 /// Bytes that one flow may have on their way: more than that is never sent to who does not
 /// unpack.
@@ -64,7 +64,7 @@ fn one_that_does_not_unpack_blocks_nobody_over_tcp() {
 
 #[test]
 fn one_that_does_not_unpack_blocks_nobody_over_hsl() {
-    three_go_on("hsl");
+    remote_writes().into_iter().for_each(three_go_on);
 }
 
 #[test]

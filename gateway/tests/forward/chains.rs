@@ -4,13 +4,13 @@
 use std::thread;
 
 use crate::traffic::{receive_all, send_all};
-use crate::world::World;
+use crate::world::{World, remote_writes};
 
 const LENGTHS: [usize; 8] = [8, 0, 70_000, 3, 1 << 20, 4000, 200_000, 1];
 
 #[test]
 fn two_gateways_of_three_protocols_in_a_row() {
-    for middle in ["shm", "hsl"] {
+    for middle in [vec!["shm"], remote_writes()].concat() {
         two_gateways_with(middle);
     }
 }
@@ -43,7 +43,7 @@ fn two_gateways_with(middle: &str) {
 
 #[test]
 fn a_gateway_has_messages_of_its_own() {
-    for right in ["shm", "hsl"] {
+    for right in [vec!["shm"], remote_writes()].concat() {
         gateway_with_messages_of_its_own(right);
     }
 }

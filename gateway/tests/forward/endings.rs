@@ -8,11 +8,11 @@ use madgate_vchannel::PackError;
 use madgate_vchannel::ReceiveMode;
 
 use crate::traffic::{receive_all, receive_from, send_all, send_from};
-use crate::world::{LONG, World};
+use crate::world::{LONG, World, remote_writes};
 
 #[test]
 fn a_gateway_that_is_restarted_loses_nothing() {
-    for right in ["tcp", "shm", "hsl"] {
+    for right in [vec!["tcp", "shm"], remote_writes()].concat() {
         let world = World::two("tcp", right, "");
         let gateway = world.gateway("gw");
         let (a, b) = (world.node_of("a0"), world.node_of("b0"));

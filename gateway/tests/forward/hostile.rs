@@ -7,7 +7,7 @@ use madgate_vchannel::conductor::LinkKind;
 
 use crate::member::{FLOW, LaneOf, Member, data, message, opening, part};
 use crate::traffic::{pattern, receive_from, send_from};
-use crate::world::World;
+use crate::world::{World, remote_writes};
 
 /// a0 and c0 on the left, b0 on the right; ranks in the order of the file.
 fn world(settings: &str) -> World {
@@ -183,7 +183,7 @@ fn send_tiny_parts(member: &mut Member, tiny: usize) {
 
 #[test]
 fn tiny_parts_of_a_large_block_on_the_bulk_lane_harm_nobody() {
-    for right in ["tcp", "shm", "hsl"] {
+    for right in [vec!["tcp", "shm"], remote_writes()].concat() {
         for tiny in [0, 3, 8, 9, 100_usize] {
             let world = world_to(right, "");
             let gateway = world.gateway("gw");

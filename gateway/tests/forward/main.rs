@@ -20,7 +20,7 @@ use std::thread;
 
 use madgate_gateway::Counters;
 use traffic::{receive_all, send_all};
-use world::World;
+use world::{World, fabrics, remote_writes};
 
 fn lengths() -> Vec<usize> {
     let mut lengths = vec![
@@ -222,6 +222,21 @@ fn hsl_on_either_side_of_every_other() {
 }
 
 #[test]
+fn cards_of_libfabric_on_either_side_of_every_other() {
+    for fabric in fabrics() {
+        for (left, right) in [
+            ("tcp", fabric),
+            (fabric, "tcp"),
+            ("shm", fabric),
+            (fabric, "hsl"),
+            (fabric, fabric),
+        ] {
+            there_and_back(left, right, "");
+        }
+    }
+}
+
+#[test]
 fn hsl_in_every_mode_and_with_small_control_messages() {
     for keys in [
         "mode = \"polling\"",
@@ -252,7 +267,8 @@ fn hsl_in_every_mode_and_with_small_control_messages() {
 /// socket are received into a slot of the card's: neither is copied at the gateway.
 #[test]
 fn large_frames_to_and_from_hsl_are_where_they_leave_from() {
-    for (left, right) in [("tcp", "hsl"), ("hsl", "tcp")] {
+    let pairs = remote_writes().into_iter();
+    for (left, right) in pairs.flat_map(|hsl| [("tcp", hsl), (hsl, "tcp")]) {
         let world = World::two(left, right, "");
         let gateway = world.gateway("gw");
         let (a, b) = (world.node_of("a0"), world.node_of("b0"));

@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use madgate_gateway::Gateway;
+use madgate_tm::conformance::has_card;
+use madgate_tm::hsl::Card;
 use madgate_vchannel::handshake::SessionKey;
 use madgate_vchannel::{Channel, Cluster, Session};
 
@@ -36,18 +38,22 @@ impl World {
         Self { folder, text }
     }
 
-    /// Networks with a protocol each: `("left", "tcp")`.
+    /// Networks with a protocol each: `("left", "tcp")`, or `("left", "hsl shm")` for remote write
+    /// with that provider of libfabric's.
     pub(crate) fn networks(mut self, networks: &[(&str, &str)]) -> Self {
         for (name, protocol) in networks {
+            let (protocol, provider) = split(protocol);
             let _ = writeln!(
                 self.text,
                 "[[network]]\nname = {name:?}\nprotocol = {protocol:?}"
             );
-            if *protocol != "tcp" {
+            if protocol != "tcp" {
                 let directory = self.folder.path().join(name);
                 let _ = writeln!(self.text, "directory = {directory:?}");
             }
-            if *protocol == "hsl" {
+            if let Some(provider) = provider {
+                let _ = writeln!(self.text, "device = \"libfabric\"\nprovider = {provider:?}");
+            } else if protocol == "hsl" {
                 let _ = writeln!(self.text, "trust = \"memory\"");
             }
         }
@@ -152,4 +158,30 @@ fn fresh_address() -> SocketAddrV4 {
     let [_, _, more, last] = NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
     let host = Ipv4Addr::new(127, 64 | (high & 0x3f), low, last);
     SocketAddrV4::new(host, 7100 + u16::from(more))
+}
+
+/// Remote write with every device that this host has, as [`World::networks`] wants it.
+pub(crate) fn remote_writes() -> Vec<&'static str> {
+    [&["hsl"], &fabrics()[..]].concat()
+}
+
+/// The same, with those of libfabric's that need no hardware.
+pub(crate) fn fabrics() -> Vec<&'static str> {
+    let mut all = vec!["hsl tcp;ofi_rxm", "hsl shm", "hsl sockets"];
+    all.retain(|protocol| {
+        let card = Card::Libfabric {
+            provider: split(protocol).1.map(str::to_owned),
+            domain: None,
+        };
+        has_card(&card)
+    });
+    all
+}
+
+/// A protocol, and the provider of libfabric's that it is to be had with.
+fn split(protocol: &str) -> (&str, Option<&str>) {
+    match protocol.split_once(' ') {
+        Some((protocol, provider)) => (protocol, Some(provider)),
+        None => (protocol, None),
+    }
 }

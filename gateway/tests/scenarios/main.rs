@@ -24,6 +24,7 @@ mod dead_peers;
 mod hostile;
 mod latency;
 mod memory;
+mod remote_write;
 mod ring;
 mod shaped;
 mod stage;

@@ -49,6 +49,17 @@ impl Plan {
         self
     }
 
+    /// A network of remote write with a provider of libfabric's, whose nodes meet over TCP.
+    pub(crate) fn fabric(mut self, name: &str, provider: &str) -> Self {
+        let _ = writeln!(
+            self.text,
+            "[[network]]\nname = \"{name}\"\nprotocol = \"hsl\"\ndevice = \"libfabric\"\n\
+             provider = \"{provider}\""
+        );
+        self.networks.push(name.to_owned());
+        self
+    }
+
     /// A node with its addresses on networks; one on several is a gateway.
     pub(crate) fn node(self, name: &str, addresses: &[(&str, Ipv4Addr)]) -> Self {
         self.node_at(name, PORT, addresses)
