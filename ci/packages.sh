@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Installs the programs that tests and benches use beyond the Rust toolchain: the peers of
 # the relay bench, `ip` and `tc` for hosts made of network namespaces, and for the bench of
-# remote write `strace`, which counts system calls, and UCX's `ucx_perftest`, its peer.
+# remote write `strace`, which counts system calls, and UCX's `ucx_perftest`, its peer; and
+# libfabric, whose cards remote write is tested with, and whose headers are what its C interface is
+# held against.
 set -euo pipefail
 
 declare -A packages=([haproxy]=haproxy [socat]=socat [ip]=iproute2 [tc]=iproute2 [strace]=strace [ucx_perftest]=ucx-utils)
@@ -10,6 +12,9 @@ for program in "${!packages[@]}"; do
     # Debian keeps `haproxy`, `ip` and `tc` in directories that are not on every PATH.
     PATH="$PATH:/usr/sbin:/sbin" command -v "$program" >/dev/null || missing+=("${packages[$program]}")
 done
+has_library() { PATH="$PATH:/usr/sbin:/sbin" ldconfig -p | grep "$1" >/dev/null; }
+has_library libfabric.so.1 || missing+=(libfabric1)
+[ -e /usr/include/rdma/fabric.h ] || missing+=(libfabric-dev)
 if [ ${#missing[@]} -eq 0 ]; then
     echo "everything is installed"
     exit 0

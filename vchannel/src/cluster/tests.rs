@@ -1,7 +1,11 @@
 //! The file of the design, every mistake that it can have, and files of 100,000 nodes.
 
 use std::fmt::Write as _;
+use std::path::Path;
 use std::time::Duration;
+
+use madgate_tm::Endpoint;
+use madgate_tm::hsl::Card;
 
 use super::*;
 
@@ -397,9 +401,70 @@ fn remote_write_is_described() {
         let error = with(keys).unwrap_err().to_string();
         assert!(error.contains(what), "{keys}: {error}");
     }
+    for (keys, what) in [
+        ("trust = \"memory\"\nprovider = \"tcp\"", "no `provider`"),
+        ("device = \"libfabric\"\ntrust = \"memory\"", "no `trust`"),
+        ("device = \"libfabric\"\nmode = \"interrupt\"", "adaptive"),
+        ("device = \"libfabric\"\nprovider = \"\"", "fi_info"),
+        ("device = \"libfabric\"\ndomain = \"a\\nb\"", "fi_info"),
+    ] {
+        let error = with(keys).unwrap_err().to_string();
+        assert!(error.contains(what), "{keys}: {error}");
+    }
     let error = changed(shm, "protocol = \"shm\"\ntrust = \"memory\"");
     let error = error.unwrap_err().to_string();
     assert!(error.contains("no `trust`"), "{error}");
+}
+
+#[test]
+fn a_card_of_libfabric_is_described() {
+    let shm = "protocol = \"shm\"";
+    let with = |keys: &str| {
+        let keys = format!("protocol = \"hsl\"\ndevice = \"libfabric\"\n{keys}");
+        changed(shm, &keys).unwrap()
+    };
+    let (any, verbs) = (
+        with(""),
+        with("provider = \"verbs;ofi_rxm\"\ndomain = \"mlx5_0\""),
+    );
+    let card = |cluster: &Cluster| cluster.networks()[1].tuning.hsl.card.clone();
+    let named = |name: &str| Some(name.to_owned());
+    assert_eq!(
+        card(&verbs),
+        Card::Libfabric {
+            provider: named("verbs;ofi_rxm"),
+            domain: named("mlx5_0"),
+        }
+    );
+    assert_ne!(
+        any.digest(),
+        verbs.digest(),
+        "both sides take the same provider"
+    );
+    assert_eq!(
+        verbs.digest(),
+        with("provider = \"verbs;ofi_rxm\"").digest()
+    );
+
+    // Without a directory, its nodes are where their ports are.
+    let text = "[session]\nname = \"s\"\nkey_file = \"k\"\n\
+                [[network]]\nname = \"n\"\nprotocol = \"hsl\"\ndevice = \"libfabric\"\n\
+                [[node]]\nname = \"a[0-1]\"\naddresses = { n = \"10.0.0.[1-2]:7100\" }\n\
+                [[channel]]\nname = \"main\"\nnetworks = [\"n\"]\n";
+    let cluster = Cluster::parse(text, Path::new("/")).unwrap();
+    let address = cluster.address(NodeId(1), NetworkId(0)).unwrap();
+    assert_eq!(
+        address,
+        Endpoint::HslHost {
+            host: "10.0.0.2".to_owned(),
+            port: 7100
+        }
+    );
+    let nowhere = text.replace("10.0.0.[1-2]", "[::]");
+    assert!(Cluster::parse(&nowhere, Path::new("/")).is_err());
+    let without_card = text.replace("device = \"libfabric\"", "trust = \"memory\"");
+    let error = Cluster::parse(&without_card, Path::new("/")).unwrap_err();
+    assert!(error.to_string().contains("directory"), "{error}");
 }
 
 /// 1,000 networks in a row, 100 nodes on each, one gateway between neighbours.
