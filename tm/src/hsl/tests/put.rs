@@ -239,6 +239,14 @@ impl Receiving for Endless {
         }))
     }
 
+    fn has_next(&mut self) -> bool {
+        true
+    }
+
+    fn may_have_next(&self) -> bool {
+        true
+    }
+
     fn arm(&mut self) -> bool {
         self.0.arm()
     }
@@ -254,6 +262,14 @@ impl Receiving for Endless {
     fn acknowledge(&mut self) -> bool {
         self.0.acknowledge()
     }
+
+    fn is_peer_there(&mut self) -> bool {
+        self.0.is_peer_there()
+    }
+
+    fn close(&mut self) {
+        self.0.close();
+    }
 }
 
 /// A card with such a list.
@@ -263,6 +279,8 @@ struct Flooded;
 impl Device for Flooded {
     type Sending = HostCard;
     type Receiving = Endless;
+
+    const SENDS_AT_ONCE: bool = true;
 }
 
 #[test]
