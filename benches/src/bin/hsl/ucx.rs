@@ -78,10 +78,16 @@ pub(crate) fn measure(test: Test, bytes: usize, rounds: usize) -> io::Result<f64
 fn figures(client: &Process) -> io::Result<String> {
     loop {
         let line = client.line(LONGEST)?;
-        if line.starts_with(|first: char| first.is_ascii_digit()) {
+        if is_figures(&line) {
             return Ok(line);
         }
     }
+}
+
+fn is_figures(line: &str) -> bool {
+    // Small numbers have a space before them.
+    line.trim_start()
+        .starts_with(|first: char| first.is_ascii_digit())
 }
 
 /// What a line says: messages; three latencies, of which the first is the median; average and
@@ -106,6 +112,9 @@ mod tests {
         let line = "200000,0.469,4.972,7.243,1.53,2000,201108,138071";
         assert_eq!(figure(Test::Latency, line), Some(0.469));
         assert_eq!(figure(Test::Bandwidth, line), Some(2.097_152));
+        let short = " 256,0.374,3440.938,4564.102,290.62,1000,291,219";
+        assert_eq!(figure(Test::Bandwidth, short), Some(1.048_576));
+        assert!(is_figures(line) && is_figures(short) && !is_figures("iterations,50.0"));
         assert_eq!(figure(Test::Latency, "1,x"), None);
         assert_eq!(figure(Test::Bandwidth, "1,2"), None);
     }
