@@ -342,7 +342,14 @@ impl Receiver {
         if input.is_static {
             self.receive_slots(input)
         } else {
-            self.watch.end(Stage::Waiting);
+            // Where something comes in every pass, nothing is between two but the end of handing
+            // over.
+            let before = if self.is_loaded() {
+                Stage::HandingOver
+            } else {
+                Stage::Waiting
+            };
+            self.watch.end(before);
             self.receive_stream(input)
         }
     }

@@ -46,11 +46,11 @@ impl Receiver {
             self.note_received(received);
             self.watch.end(Stage::Receiving);
             result = self.parse(input, &mut batch);
-            self.watch.end(Stage::HandingOver);
             if result.is_err() || received < room || input.straight.is_some() {
                 break;
             }
             batch = self.with_room(batch, input.frame_bytes);
+            self.watch.end(Stage::HandingOver);
         }
         self.keep(input, batch);
         result.map(|()| progress)
