@@ -3,7 +3,8 @@
 //!
 //! Structures that grow with the version are only ever made by the library itself (`fi_dupinfo`),
 //! and grow at their ends. Tables of functions begin with their size, which is checked before one
-//! is used. What is not called is a plain pointer, and what is may be missing.
+//! is used. What is not called is a plain pointer, and what is may be missing. Unsafe island only for
+//! the types of these functions: nothing is called here.
 
 use std::ffi::{c_char, c_int, c_void};
 
