@@ -15,6 +15,7 @@ mod copying;
 mod demo;
 mod dying;
 mod full_disk;
+mod tune;
 mod usage;
 mod watch;
 mod world;

@@ -33,6 +33,27 @@ fn arguments_that_make_no_sense_end_with_two() {
             "bench", "c", "--node", "a0", "--to", "b0", "stream", "--time", "0s",
         ],
         &["gateway", "c", "--node", "gw", "--stats-interval", "often"],
+        &["tune"],
+        &["tune", "c", "--node", "a0"],
+        &["tune", "list"],
+        &["tune", "c", "--node", "a0", "--to", "b0", "--budget", "1s"],
+        &["tune", "c", "--node", "a0", "--to", "b0", "--for", "fun"],
+        &["tune", "c", "--node", "a0", "--to", "b0", "--size", "1XB"],
+        &[
+            "tune", "c", "--node", "a0", "--to", "b0", "--knobs", "depth",
+        ],
+        &["tune", "c", "--node", "a0", "--to", "b0", "--sweep"],
+        &[
+            "tune",
+            "c",
+            "--node",
+            "a0",
+            "--to",
+            "b0",
+            "--dry-run",
+            "--output",
+            "o",
+        ],
     ] {
         let arguments: Vec<&OsStr> = arguments.iter().map(OsStr::new).collect();
         let (code, stderr) = words(&arguments);

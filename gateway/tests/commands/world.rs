@@ -1,5 +1,5 @@
-//! A cluster of processes: a0 and a1 on TCP, b0 on shared memory (or another network of one
-//! host), gw between them.
+//! A cluster of processes: a0 and a1 on TCP, b0 on shared memory (or another network), gw
+//! between them.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -37,6 +37,23 @@ impl World {
         } else {
             ""
         };
+        let listeners: Vec<_> = (0..5)
+            .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
+            .collect();
+        let ports: Vec<_> = listeners
+            .iter()
+            .map(|listener| listener.local_addr().unwrap().port())
+            .collect();
+        let (directory, gw, b0) = if right == "tcp" {
+            let address = |port: u16| format!("127.0.0.1:{port}");
+            ("", address(ports[3]), address(ports[4]))
+        } else {
+            (
+                "directory = \"meeting\"\n",
+                "gw".to_owned(),
+                "b0".to_owned(),
+            )
+        };
         let place = tempfile::Builder::new()
             .prefix("mg-")
             .tempdir_in("/tmp")
@@ -44,23 +61,16 @@ impl World {
         let world = Self { place };
         let key = world.path("session.key");
         assert!(run(["keygen".as_ref(), key.as_os_str()]).status.success());
-        let listeners: Vec<_> = (0..3)
-            .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
-            .collect();
-        let ports: Vec<_> = listeners
-            .iter()
-            .map(|listener| listener.local_addr().unwrap().port())
-            .collect();
         let mut text = format!(
             "[session]\nname = \"test\"\nkey_file = \"session.key\"\nlink_timeout = \"{link_timeout}\"\n\
              [[network]]\nname = \"left\"\nprotocol = \"tcp\"\n\
-             [[network]]\nname = \"right\"\nprotocol = \"{right}\"\ndirectory = \"meeting\"\n{trust}\
+             [[network]]\nname = \"right\"\nprotocol = \"{right}\"\n{directory}{trust}\
              [[channel]]\nname = \"main\"\nnetworks = [\"left\", \"right\"]\n"
         );
         for (name, port, more) in [
             ("a0", ports[0], ""),
             ("a1", ports[1], ""),
-            ("gw", ports[2], ", right = \"gw\""),
+            ("gw", ports[2], &format!(", right = \"{gw}\"")),
         ] {
             let gateway = name == "gw";
             writeln!(
@@ -70,7 +80,11 @@ impl World {
             )
             .unwrap();
         }
-        text.push_str("[[node]]\nname = \"b0\"\naddresses = { right = \"b0\" }\n");
+        writeln!(
+            text,
+            "[[node]]\nname = \"b0\"\naddresses = {{ right = \"{b0}\" }}"
+        )
+        .unwrap();
         fs::write(world.cluster(), text).unwrap();
         fs::create_dir(world.served()).unwrap();
         world
@@ -132,15 +146,29 @@ impl World {
     }
 
     pub(crate) fn serve(&self) -> Process {
+        self.serve_with(&[])
+    }
+
+    pub(crate) fn serve_with(&self, more: &[&str]) -> Process {
         let (cluster, served) = (self.cluster(), self.served());
-        Process::ready([
+        let before = [
             "serve".as_ref(),
             cluster.as_os_str(),
             "--node".as_ref(),
             "b0".as_ref(),
             "--dir".as_ref(),
             served.as_os_str(),
-        ])
+        ];
+        Process::ready(before.into_iter().chain(more.iter().map(OsStr::new)))
+    }
+
+    /// Starts to tune the way from a0 to b0.
+    pub(crate) fn start_tune(&self, more: &[&str]) -> Process {
+        let cluster = self.cluster();
+        let before = [OsStr::new("tune"), cluster.as_os_str()];
+        let nodes = ["--node", "a0", "--to", "b0"];
+        let rest = nodes.iter().chain(more).map(OsStr::new);
+        Process::start(program(before.into_iter().chain(rest)))
     }
 
     /// Copies to b0.

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
@@ -13,15 +14,17 @@ use madgate_vchannel::cluster::parse_duration;
 use crate::failure::{Context, Failure};
 use crate::files::temporary::sweep;
 use crate::limits;
-use crate::node::read_cluster;
 use crate::output::print;
 use crate::service::Service;
 use crate::signals::Endings;
 use crate::stats;
+use crate::tunable::{self, Node, Trials, Tunable};
 use crate::units::{duration, size};
 
 /// How long copies may take to break off when the gateway ends.
 const STOP_LIMIT: Duration = Duration::from_secs(3);
+/// How long it may take before a trial to send what is carried; senders keep the rest.
+const TRIAL_DRAIN_LIMIT: Duration = Duration::from_secs(2);
 /// The longest interval and the longest drain.
 const MAX_TIME: Duration = Duration::from_secs(24 * 3600);
 
@@ -49,6 +52,10 @@ pub(crate) struct Arguments {
     /// Receives files under this folder too, as `madgate serve` does.
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
+    /// Lets `madgate tune` on any member try other values on this node for a while; every trial
+    /// restarts its forwarding, of which nothing is lost.
+    #[arg(long)]
+    tunable: bool,
 }
 
 fn time(text: &str) -> Result<Duration, String> {
@@ -63,20 +70,25 @@ fn time(text: &str) -> Result<Duration, String> {
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let endings = Endings::listen()?;
     limits::raise_descriptors();
-    let (cluster, _) = read_cluster(&arguments.cluster, &arguments.node)?;
+    let (cluster, trials) = tunable::read(&arguments.cluster, &arguments.node, arguments.tunable)?;
     let name = &arguments.node;
-    let gateway =
-        Gateway::start(cluster.clone(), name).or_fail(|| format!("cannot start gateway {name}"))?;
-    let observer = gateway.observer();
-    let folder = arguments.dir.as_deref();
-    let service = Service::start(gateway.session(), folder, Some(&observer))?;
+    let start = |cluster: &Arc<Cluster>| Forwarder::start(cluster, arguments, &trials);
+    let mut forwarder = Tunable::start(&trials, &cluster, start)?;
     let between = networks(&cluster, name);
     print(&format!(
         "madgate gateway {name}: ready, forwarding between {between}\n"
     ))?;
 
-    watch(&gateway, &endings, arguments);
-    if !service.stop(STOP_LIMIT) {
+    watch(&mut forwarder, &endings, arguments);
+    let Some(Forwarder {
+        gateway, service, ..
+    }) = forwarder.into_node()
+    else {
+        return Err(Failure::new(format!(
+            "gateway {name} ends while it cannot be started; its log says why"
+        )));
+    };
+    if !service.is_none_or(|service| service.stop(STOP_LIMIT)) {
         tracing::warn!("a copy does not end; its unfinished file goes when this starts again");
         arguments.dir.as_deref().map(sweep);
     }
@@ -98,15 +110,29 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reports at every interval, until a signal comes.
-fn watch(gateway: &Gateway, endings: &Endings, arguments: &Arguments) {
+/// Reports at every interval, and follows its trials, until a signal comes.
+fn watch<'a>(
+    forwarder: &mut Tunable<
+        Forwarder<'a>,
+        impl Fn(&Arc<Cluster>) -> Result<Forwarder<'a>, Failure>,
+    >,
+    endings: &Endings,
+    arguments: &Arguments,
+) {
     let ticks = arguments.stats_interval.map_or_else(never, tick);
-    let mut before = gateway.counters();
+    let counters = |forwarder: Option<&Forwarder<'_>>| {
+        let counters = forwarder.map(|forwarder| forwarder.gateway.counters());
+        counters.unwrap_or_default()
+    };
+    let mut before = counters(forwarder.node());
     loop {
+        let timer = forwarder.timer();
         select! {
             recv(endings.signals()) -> _ => return,
+            recv(forwarder.woken()) -> _ => {}
+            recv(timer) -> _ => {}
             recv(ticks) -> _ => {
-                let now = gateway.counters();
+                let now = counters(forwarder.node());
                 let period = now.since(&before);
                 tracing::info!("{}", stats::line(&period));
                 for line in stats::pipeline_lines(&period) {
@@ -118,6 +144,72 @@ fn watch(gateway: &Gateway, endings: &Endings, arguments: &Arguments) {
                 before = now;
             }
         }
+        if forwarder.look() {
+            // Its counters begin anew with it.
+            before = counters(forwarder.node());
+        }
+    }
+}
+
+/// The node, while it runs.
+#[derive(Debug)]
+struct Forwarder<'a> {
+    gateway: Gateway,
+    /// None where it was ended, and its desks are not.
+    service: Option<Service>,
+    arguments: &'a Arguments,
+    trials: &'a Arc<Trials>,
+}
+
+impl<'a> Forwarder<'a> {
+    fn start(
+        cluster: &Arc<Cluster>,
+        arguments: &'a Arguments,
+        trials: &'a Arc<Trials>,
+    ) -> Result<Self, Failure> {
+        let name = &arguments.node;
+        let gateway = Gateway::start(Arc::clone(cluster), name)
+            .or_fail(|| format!("cannot start gateway {name}"))?;
+        let service = {
+            let observer = gateway.observer();
+            let folder = arguments.dir.as_deref();
+            Service::start(gateway.session(), folder, Some(&observer), trials)?
+        };
+        Ok(Self {
+            gateway,
+            service: Some(service),
+            arguments,
+            trials,
+        })
+    }
+}
+
+impl Node for Forwarder<'_> {
+    fn stop(mut self) -> Result<(), Self> {
+        if let Some(service) = self.service.take()
+            && !service.stop(STOP_LIMIT)
+        {
+            let folder = self.arguments.dir.as_deref();
+            self.service = Service::start(
+                self.gateway.session(),
+                folder,
+                Some(&self.gateway.observer()),
+                self.trials,
+            )
+            .inspect_err(|error| tracing::error!(%error, "nothing is answered any more"))
+            .ok();
+            return Err(self);
+        }
+        // What it has answered itself, then what it carries for others.
+        if let Err(error) = self.gateway.session().clone().close(STOP_LIMIT) {
+            tracing::debug!(%error, "the session is left early");
+        }
+        let limit = TRIAL_DRAIN_LIMIT.min(self.arguments.drain_limit);
+        let drained = self.gateway.drain(limit);
+        if drained.dropped_bytes > 0 {
+            tracing::info!(bytes = drained.dropped_bytes, "dropped, and sent again");
+        }
+        Ok(())
     }
 }
 

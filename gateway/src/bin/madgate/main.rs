@@ -17,6 +17,7 @@ mod failure;
 mod files;
 mod gateway;
 mod keygen;
+mod knobs;
 mod limits;
 mod load;
 mod logging;
@@ -27,6 +28,8 @@ mod serve;
 mod service;
 mod signals;
 mod stats;
+mod tunable;
+mod tune;
 mod units;
 
 use std::process::ExitCode;
@@ -56,6 +59,7 @@ enum Action {
     Serve(serve::Arguments),
     Cp(cp::Arguments),
     Bench(bench::Arguments),
+    Tune(tune::Arguments),
 }
 
 impl Action {
@@ -64,7 +68,7 @@ impl Action {
         match self {
             Self::Gateway(_) | Self::Serve(_) => "info",
             // Which links cannot be had, at once: these wait for them.
-            Self::Cp(_) | Self::Bench(_) => "warn,madgate_vchannel=info",
+            Self::Cp(_) | Self::Bench(_) | Self::Tune(_) => "warn,madgate_vchannel=info",
             _ => "warn",
         }
     }
@@ -79,6 +83,7 @@ impl Action {
             Self::Serve(arguments) => serve::run(arguments),
             Self::Cp(arguments) => cp::run(arguments),
             Self::Bench(arguments) => bench::run(arguments),
+            Self::Tune(arguments) => tune::run(arguments),
         }
     }
 }

@@ -36,12 +36,7 @@ impl Endings {
         Ok(Self { signals: receiver })
     }
 
-    /// Waits for a signal, and returns it.
-    pub(crate) fn wait(&self) -> Option<i32> {
-        self.signals.recv().ok()
-    }
-
-    /// Where the first signal arrives, to wait for it among other things.
+    /// Where the first signal arrives.
     pub(crate) fn signals(&self) -> &Receiver<i32> {
         &self.signals
     }

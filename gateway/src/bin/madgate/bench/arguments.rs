@@ -160,7 +160,7 @@ impl Kind {
     }
 }
 
-fn message_size(text: &str) -> Result<usize, String> {
+pub(crate) fn message_size(text: &str) -> Result<usize, String> {
     let bytes = parse_size(text).ok_or("expected a size such as 8B, 64KiB or 1MiB")?;
     let limit = format_size(count(MAX_MESSAGE_BYTES));
     usize::try_from(bytes)

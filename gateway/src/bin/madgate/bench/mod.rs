@@ -30,7 +30,7 @@ use crate::limits;
 use crate::load::Watch;
 use crate::node::{channel_to, find, join, leave, read_cluster};
 use crate::output::{print, say};
-pub(crate) use arguments::Arguments;
+pub(crate) use arguments::{Arguments, message_size};
 use arguments::{Direction, Kind, TIME};
 use chart::Chart;
 use finding::{Figures, Finding};
@@ -45,6 +45,32 @@ const CLOCK_EVERY_BYTES: usize = 64 << 10;
 const CLOCK_EVERY_MESSAGES: usize = 256;
 /// The most flows of `many`.
 const MAX_FLOWS: usize = 256;
+
+/// Messages per second of one message after another, as `tune` measures them.
+pub(crate) fn messages_per_s(
+    channel: &Channel,
+    node: NodeId,
+    size: usize,
+    [warm_up, time]: [Duration; 2],
+) -> Result<f64, Failure> {
+    let plan = Plan { warm_up, time };
+    let partner = Partner { channel, node };
+    let progress = Progress::none();
+    let found = stream::stream(partner, size, Direction::There, &plan, &progress)?;
+    Ok(found.messages_per_s)
+}
+
+/// The median half round trip of lone messages, in microseconds, as `tune` measures it.
+pub(crate) fn half_round_trip_us(
+    channel: &Channel,
+    node: NodeId,
+    size: usize,
+    [warm_up, time]: [Duration; 2],
+) -> Result<f64, Failure> {
+    let plan = Plan { warm_up, time };
+    let found = latency::pingpong(Partner { channel, node }, size, &plan)?;
+    Ok(found.times.p50_us)
+}
 
 /// How long something is measured.
 #[derive(Debug, Clone, Copy)]

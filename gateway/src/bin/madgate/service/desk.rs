@@ -9,20 +9,24 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::{self, Scope};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
 use madgate_vchannel::{Channel, Unpacking};
 
 use super::copies::{Copies, Shared};
+use super::envelope::Head;
 use super::meters::{Meter, Meters};
 use super::order::Order;
 use super::talk::{self, Incoming, TalkError};
 use crate::files::wire::Request;
+use crate::tunable::{Received, Trials, wire};
 
 /// How often a thread without the desk looks whether it is free, and the one that has it
 /// whether the service is to end.
 const LOOK: Duration = Duration::from_millis(200);
+/// The same while the node is tuned, which is to end and begin its service many times.
+const LOOK_WHILE_TUNED: Duration = Duration::from_millis(5);
 
 /// Everything that reads one channel.
 #[derive(Debug)]
@@ -30,6 +34,7 @@ pub(crate) struct Desk {
     pub(crate) channel: Channel,
     pub(crate) shared: Arc<Shared>,
     pub(crate) stopping: Arc<AtomicBool>,
+    pub(crate) trials: Arc<Trials>,
     pub(crate) meters: Mutex<Meters>,
     /// Threads that have the desk or wait for it.
     pub(crate) hands: AtomicUsize,
@@ -67,7 +72,7 @@ impl Desk {
                     if self.is_spare() {
                         return;
                     }
-                    thread::park_timeout(LOOK);
+                    thread::park_timeout(self.look());
                     continue;
                 }
             };
@@ -96,7 +101,7 @@ impl Desk {
         front: &Front<'scope, 'env>,
         copies: &mut Copies<'scope, 'env>,
     ) -> Result<Option<Payload<'env>>, TalkError> {
-        let Some(mut unpacking) = self.channel.begin_unpacking_within(LOOK)? else {
+        let Some(mut unpacking) = self.channel.begin_unpacking_within(self.look())? else {
             return Ok(None);
         };
         match talk::read(&mut unpacking)? {
@@ -122,6 +127,9 @@ impl Desk {
                     }
                 }
             }
+            Incoming::Service(head) if wire::Order::is_kind(head.kind) => {
+                self.trial(&head, unpacking)?;
+            }
             // An answer to somebody who is not here any more.
             Incoming::Service(_) => {}
             Incoming::Payload(size) => {
@@ -131,6 +139,36 @@ impl Desk {
             }
         }
         Ok(None)
+    }
+
+    /// Deals with an order of a tuner. A trial begins only when the desk has ended, and so has
+    /// answered.
+    fn trial(&self, head: &Head, unpacking: Unpacking<'_>) -> Result<(), TalkError> {
+        if head.body_bytes > wire::MAX_BODY_BYTES {
+            tracing::debug!(bytes = head.body_bytes, "an order is too long");
+            return Ok(());
+        }
+        let from = Received {
+            source: unpacking.source(),
+            tag: head.tag,
+            number: head.number,
+            copies: self.shared.running(),
+        };
+        let body = talk::body(unpacking, head)?;
+        let Some(order) = wire::Order::decode(head, &body) else {
+            tracing::debug!("an order of a tuner makes no sense");
+            return Ok(());
+        };
+        let answer = self.trials.order(order, &from, Instant::now());
+        match answer.encode(head) {
+            Ok(answer) => {
+                if let Err(error) = talk::answer(&self.channel, from.source, answer) {
+                    tracing::debug!(%error, "an answer is dropped");
+                }
+            }
+            Err(error) => tracing::warn!(%error, "an answer cannot be written"),
+        }
+        Ok(())
     }
 
     /// Sees to it that there is a thread for each bench, beside the one at the desk.
@@ -161,6 +199,14 @@ impl Desk {
         let leave = |hands: usize| (hands > needed).then(|| hands - 1);
         let relaxed = Ordering::Relaxed;
         self.hands.fetch_update(relaxed, relaxed, leave).is_ok()
+    }
+
+    fn look(&self) -> Duration {
+        if self.trials.is_held() {
+            LOOK_WHILE_TUNED
+        } else {
+            LOOK
+        }
     }
 
     fn meters(&self) -> MutexGuard<'_, Meters> {

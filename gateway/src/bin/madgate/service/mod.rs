@@ -1,9 +1,10 @@
-//! What a node answers: copies of files, and benches. One thread per channel reads messages;
+//! What a node answers: copies of files, benches, and trials of a tuner. One thread per channel reads messages;
 //! copies have threads of their own.
 //!
 //! ```text
 //!  channel ──> desk ──┬── copies ──queue──> a thread per copy ──> files
-//!                     └── meters: echo, check and count, send, watch the gateway
+//!                     ├── meters: echo, check and count, send, watch the gateway
+//!                     └── trials: other values for this node, for a while
 //! ```
 
 mod copies;
@@ -28,6 +29,7 @@ use madgate_vchannel::Session;
 use crate::failure::{Context, Failure};
 use crate::files::root::Root;
 use crate::files::temporary::sweep;
+use crate::tunable::Trials;
 use copies::Shared;
 use desk::Desk;
 use madgate_gateway::Observer;
@@ -49,6 +51,7 @@ impl Service {
         session: &Session,
         folder: Option<&Path>,
         gateway: Option<&Observer>,
+        trials: &Arc<Trials>,
     ) -> Result<Self, Failure> {
         let root = folder.map(open_root).transpose()?;
         let shared = Shared::new(root);
@@ -63,6 +66,7 @@ impl Service {
                 channel: session.channel(&cluster.channel(channel).name)?,
                 shared: Arc::clone(&shared),
                 stopping: Arc::clone(&stopping),
+                trials: Arc::clone(trials),
                 meters: Mutex::new(Meters::new(gateway.cloned())),
                 hands: AtomicUsize::new(0),
                 _alive: alive.clone(),

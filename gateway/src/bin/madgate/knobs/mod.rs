@@ -1,0 +1,383 @@
+//! What can be tuned: every knob of a cluster file by its name, what it means, and its value.
+//!
+//! ```text
+//!   cluster file ──> Plan ──with(values)──> another Cluster, checked like any file
+//!                      └──────────────────> its text, with comments and order kept
+//! ```
+//!
+//! Values are checked in one place only, where cluster files are read. Keys that are no knobs
+//! (names, addresses, the session key, folders, caps of memory) cannot be changed this way.
+
+mod document;
+mod plan;
+#[cfg(test)]
+mod tests;
+mod value;
+
+use std::fmt;
+
+use madgate_tm::{Protocol, Tuning};
+use madgate_vchannel::Cluster;
+use madgate_vchannel::cluster::{DEFAULT_MTU, EndpointSettings, GatewaySettings, Handover};
+
+pub(crate) use plan::Plan;
+pub(crate) use value::{Kind, Value};
+
+/// Part of a cluster file that holds knobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Section {
+    /// `[gateway]`
+    Gateway,
+    /// `[endpoint]`
+    Endpoint,
+    /// One `[[channel]]`
+    Channel,
+    /// One `[[network]]`
+    Network,
+}
+
+/// A knob, whichever channel or network it is of.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Knob {
+    /// Where it stands.
+    pub(crate) section: Section,
+    /// What it is called there.
+    pub(crate) key: &'static str,
+    /// What its values look like.
+    pub(crate) kind: Kind,
+    /// What it does.
+    pub(crate) meaning: &'static str,
+    /// Values that are worth a try, from small to large.
+    pub(crate) tried: &'static [&'static str],
+    /// The protocols whose networks have it; none: it is not of a network.
+    pub(crate) protocols: &'static [Protocol],
+}
+
+const TCP: &[Protocol] = &[Protocol::Tcp];
+const HSL: &[Protocol] = &[Protocol::Hsl];
+const LOCAL: &[Protocol] = &[Protocol::Shm, Protocol::Hsl];
+
+/// `spin` is not among them: it never sleeps, and keeps processors busy with nothing to do.
+const WAITS: &[&str] = &["sleep", "adaptive 20us", "adaptive 100us", "adaptive 1ms"];
+
+/// Every knob; those that usually change most come first, and are tried first.
+pub(crate) static KNOBS: [Knob; 18] = [
+    Knob {
+        section: Section::Channel,
+        key: "mtu",
+        kind: Kind::Size,
+        meaning: "the largest fragment: long ones cost less each, short ones fill the pipeline sooner",
+        tried: &[
+            "16KiB", "32KiB", "64KiB", "128KiB", "256KiB", "512KiB", "1MiB",
+        ],
+        protocols: &[],
+    },
+    Knob {
+        section: Section::Network,
+        key: "slot_bytes",
+        kind: Kind::Size,
+        meaning: "what a slot of shared memory holds, and with it the largest fragment of the route",
+        tried: &["20KiB", "36KiB", "68KiB", "132KiB", "260KiB", "516KiB"],
+        protocols: LOCAL,
+    },
+    Knob {
+        section: Section::Network,
+        key: "threshold",
+        kind: Kind::Size,
+        meaning: "up to here a message of remote write is a control message, beyond it a rendezvous",
+        tried: &["1KiB", "4KiB", "16KiB", "64KiB"],
+        protocols: HSL,
+    },
+    Knob {
+        section: Section::Network,
+        key: "mode",
+        kind: Kind::Word,
+        meaning: "how a node learns that something has come by remote write",
+        tried: &["polling", "interrupt", "adaptive"],
+        protocols: HSL,
+    },
+    Knob {
+        section: Section::Gateway,
+        key: "wait",
+        kind: Kind::Wait,
+        meaning: "how a gateway's threads wait: to look again costs processor time, to sleep costs latency",
+        tried: WAITS,
+        protocols: &[],
+    },
+    Knob {
+        section: Section::Endpoint,
+        key: "wait",
+        kind: Kind::Wait,
+        meaning: "the same for the threads of applications",
+        tried: WAITS,
+        protocols: &[],
+    },
+    Knob {
+        section: Section::Gateway,
+        key: "depth",
+        kind: Kind::Count,
+        meaning: "batches between a receiver and a sender; 2 is double buffering",
+        tried: &["1", "2", "4", "8"],
+        protocols: &[],
+    },
+    Knob {
+        section: Section::Gateway,
+        key: "batch",
+        kind: Kind::Size,
+        meaning: "what one system call of a gateway reads at most",
+        tried: &["256KiB", "512KiB", "1MiB", "2MiB", "4MiB"],
+        protocols: &[],
+    },
+    Knob {
+        section: Section::Gateway,
+        key: "handover",
+        kind: Kind::Word,
+        meaning: "whether a receiver sends by itself while the sender is idle, or always hands over",
+        tried: &["inline", "thread"],
+        protocols: &[],
+    },
+    Knob {
+        section: Section::Gateway,
+        key: "pin",
+        kind: Kind::Pin,
+        meaning: "the processors that a gateway's threads are pinned to, in turn",
+        // What can be tried is for the machine to say.
+        tried: &["none"],
+        protocols: &[],
+    },
+    Knob {
+        section: Section::Gateway,
+        key: "splice",
+        kind: Kind::Flag,
+        meaning: "whether long payloads pass from socket to socket inside the kernel",
+        tried: &["true", "false"],
+        protocols: &[],
+    },
+    Knob {
+        section: Section::Gateway,
+        key: "direct",
+        kind: Kind::Size,
+        meaning: "payloads from here on are received straight into where they leave from",
+        tried: &["4KiB", "16KiB", "64KiB", "256KiB"],
+        protocols: &[],
+    },
+    Knob {
+        section: Section::Gateway,
+        key: "lookout",
+        kind: Kind::Flag,
+        meaning: "whether one receiver looks after all networks while little comes",
+        tried: &["true", "false"],
+        protocols: &[],
+    },
+    Knob {
+        section: Section::Endpoint,
+        key: "window",
+        kind: Kind::Size,
+        meaning: "the most that one flow may have on its way",
+        tried: &["1MiB", "4MiB", "16MiB"],
+        protocols: &[],
+    },
+    Knob {
+        section: Section::Network,
+        key: "socket_buffer",
+        kind: Kind::Size,
+        meaning: "kernel buffer of a bulk connection, in each direction",
+        tried: &["512KiB", "1MiB", "2MiB", "4MiB"],
+        protocols: TCP,
+    },
+    Knob {
+        section: Section::Endpoint,
+        key: "retention",
+        kind: Kind::Size,
+        meaning: "what a sender keeps of messages that are not delivered, so that it need not wait",
+        tried: &["4MiB", "8MiB", "32MiB"],
+        protocols: &[],
+    },
+    Knob {
+        section: Section::Network,
+        key: "unsent",
+        kind: Kind::Size,
+        meaning: "bytes of a bulk connection that the kernel may hold unsent",
+        tried: &["256KiB", "2MiB", "8MiB"],
+        protocols: TCP,
+    },
+    Knob {
+        section: Section::Network,
+        key: "slots",
+        kind: Kind::Count,
+        meaning: "slots of a bulk lane of shared memory",
+        tried: &["16", "64", "256"],
+        protocols: LOCAL,
+    },
+];
+
+/// A knob of one cluster file: `gateway.depth`, `channel.main.mtu`, `network.left.unsent`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Name {
+    knob: &'static Knob,
+    /// Which channel or network; empty for the sections that are there once.
+    of: String,
+}
+
+impl Section {
+    /// What names of its knobs begin with.
+    const fn prefix(self) -> &'static str {
+        match self {
+            Self::Gateway => "gateway",
+            Self::Endpoint => "endpoint",
+            Self::Channel => "channel",
+            Self::Network => "network",
+        }
+    }
+
+    /// Whether a file may have several of it.
+    const fn is_named(self) -> bool {
+        matches!(self, Self::Channel | Self::Network)
+    }
+}
+
+impl Name {
+    /// A knob of the channel or network called `of`.
+    pub(crate) fn new(knob: &'static Knob, of: &str) -> Self {
+        let of = if knob.section.is_named() { of } else { "" };
+        Self {
+            knob,
+            of: of.to_owned(),
+        }
+    }
+
+    /// Reads a name; whether the file has such a channel or network is not looked at.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let parts = text.split_once('.').and_then(|(section, rest)| {
+            // Names of channels and networks may hold dots themselves, keys do not.
+            let (of, key) = rest.rsplit_once('.').unwrap_or(("", rest));
+            let is_it = |knob: &&Knob| {
+                knob.section.prefix() == section
+                    && knob.key == key
+                    && knob.section.is_named() != of.is_empty()
+            };
+            Some((KNOBS.iter().find(is_it)?, of))
+        });
+        parts
+            .map(|(knob, of)| Self::new(knob, of))
+            .ok_or_else(|| format!("{text:?} is no knob; `madgate tune list` names them all"))
+    }
+
+    /// The knob, whichever channel or network it is of.
+    pub(crate) const fn knob(&self) -> &'static Knob {
+        self.knob
+    }
+
+    /// The value in a cluster; `None` where the cluster has nothing of that name, or its
+    /// protocol no such knob.
+    pub(crate) fn value_in(&self, cluster: &Cluster) -> Option<Value> {
+        match self.knob.section {
+            Section::Gateway => of_gateway(cluster.gateway_settings(), self.knob.key),
+            Section::Endpoint => of_endpoint(cluster.endpoint_settings(), self.knob.key),
+            Section::Channel => {
+                let channel = cluster.channel_named(&self.of)?;
+                Some(Value::Size(cluster.channel(channel).mtu.into()))
+            }
+            Section::Network => {
+                let network = cluster.network(cluster.network_named(&self.of)?);
+                let has_it = self.knob.protocols.contains(&network.protocol);
+                has_it
+                    .then(|| of_network(&network.tuning, network.protocol, self.knob.key))
+                    .flatten()
+            }
+        }
+    }
+
+    /// The value that it has where a file does not say.
+    pub(crate) fn default_in(&self, cluster: &Cluster) -> Option<Value> {
+        let key = self.knob.key;
+        match self.knob.section {
+            Section::Gateway => of_gateway(&GatewaySettings::default(), key),
+            Section::Endpoint => of_endpoint(&EndpointSettings::default(), key),
+            Section::Channel => Some(Value::Size(DEFAULT_MTU.into())),
+            Section::Network => {
+                let network = cluster.network(cluster.network_named(&self.of)?);
+                of_network(&Tuning::default(), network.protocol, key)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let prefix = self.knob.section.prefix();
+        if self.knob.section.is_named() {
+            write!(f, "{prefix}.{}.{}", self.of, self.knob.key)
+        } else {
+            write!(f, "{prefix}.{}", self.knob.key)
+        }
+    }
+}
+
+/// Every knob of a cluster that concerns these channels and networks, in the order in which
+/// they are tried.
+pub(crate) fn names<'a>(
+    channels: &[&'a str],
+    networks: &[&'a str],
+    cluster: &Cluster,
+) -> Vec<Name> {
+    let of = |section| match section {
+        Section::Gateway | Section::Endpoint => &[""][..],
+        Section::Channel => channels,
+        Section::Network => networks,
+    };
+    KNOBS
+        .iter()
+        .flat_map(|knob| of(knob.section).iter().map(|of| Name::new(knob, of)))
+        .filter(|name| name.value_in(cluster).is_some())
+        .collect()
+}
+
+fn of_gateway(settings: &GatewaySettings, key: &str) -> Option<Value> {
+    Some(match key {
+        "wait" => Value::Wait(settings.wait),
+        "depth" => Value::Count(count(settings.depth)),
+        "batch" => Value::Size(count(settings.batch_bytes)),
+        "handover" => Value::Word(
+            match settings.handover {
+                Handover::Inline => "inline",
+                Handover::Thread => "thread",
+            }
+            .to_owned(),
+        ),
+        "pin" => Value::Pin(settings.pin.clone()),
+        "splice" => Value::Flag(settings.splice),
+        "direct" => Value::Size(count(settings.direct_bytes)),
+        "lookout" => Value::Flag(settings.lookout),
+        _ => return None,
+    })
+}
+
+fn of_endpoint(settings: &EndpointSettings, key: &str) -> Option<Value> {
+    Some(match key {
+        "wait" => Value::Wait(settings.wait),
+        "window" => Value::Size(settings.window_bytes),
+        "retention" => Value::Size(settings.retention_bytes),
+        _ => return None,
+    })
+}
+
+fn of_network(tuning: &Tuning, protocol: Protocol, key: &str) -> Option<Value> {
+    let (slot_bytes, slots) = match protocol {
+        Protocol::Hsl => (tuning.hsl.bulk_slot_bytes, tuning.hsl.bulk_slots),
+        _ => (tuning.shm.bulk_slot_bytes, tuning.shm.bulk_slots),
+    };
+    Some(match key {
+        "slot_bytes" => Value::Size(count(slot_bytes)),
+        "slots" => Value::Count(count(slots)),
+        "threshold" => Value::Size(count(tuning.hsl.threshold_bytes)),
+        "mode" => Value::Word(tuning.hsl.mode.name().to_owned()),
+        "socket_buffer" => Value::Size(count(tuning.tcp.bulk_buffer_bytes)),
+        "unsent" => Value::Size(tuning.tcp.bulk_unsent_bytes.into()),
+        _ => return None,
+    })
+}
+
+fn count(number: usize) -> u64 {
+    u64::try_from(number).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,260 @@
+//! What may be tried on a route: for each knob, its values in their order.
+
+use std::cmp::Ordering;
+use std::time::Duration;
+
+use madgate_vchannel::Cluster;
+use madgate_vchannel::cluster::WaitPolicy;
+
+use super::search::Dimension;
+use crate::failure::Failure;
+use crate::knobs::{Kind, Name, Section, Value, names};
+use crate::units::counted;
+
+/// A knob with the values that it may have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Choice {
+    pub(crate) name: Name,
+    pub(crate) values: Vec<Value>,
+    /// The place of the value that it has.
+    pub(crate) present: usize,
+}
+
+impl Choice {
+    /// The present value among those that are worth a try; `None` where the cluster has no such
+    /// knob.
+    pub(crate) fn new(name: Name, cluster: &Cluster, processors: &[usize]) -> Option<Self> {
+        let present = name.value_in(cluster)?;
+        let knob = name.knob();
+        let tried = knob.tried.iter();
+        let mut values: Vec<Value> = tried
+            .filter_map(|text| Value::parse(knob.kind, text).ok())
+            .collect();
+        if knob.kind == Kind::Pin {
+            values.extend(pins(processors));
+        }
+        if !values.contains(&present) {
+            let before = |value: &Value| compare(value, &present) != Ordering::Greater;
+            let place = values.iter().take_while(|value| before(value)).count();
+            values.insert(place, present.clone());
+        }
+        let present = values.iter().position(|value| *value == present)?;
+        Some(Self {
+            name,
+            values,
+            present,
+        })
+    }
+
+    /// As the search sees it.
+    pub(crate) fn dimension(&self) -> Dimension {
+        Dimension {
+            values: self.values.len(),
+            present: self.present,
+        }
+    }
+}
+
+/// The knobs of a route that there is a choice for, in the order in which they are tried; all
+/// of them, or those that were `wanted`.
+pub(crate) fn choices(
+    cluster: &Cluster,
+    channel: &str,
+    networks: &[&str],
+    has_gateways: bool,
+    processors: &[usize],
+    wanted: &[Name],
+) -> Result<Vec<Choice>, Failure> {
+    // Between two nodes of one network nothing is forwarded, nor cut into fragments.
+    let concerns = |name: &Name| match name.knob().section {
+        Section::Gateway | Section::Channel => has_gateways,
+        Section::Endpoint | Section::Network => true,
+    };
+    let on_route: Vec<Name> = names(&[channel], networks, cluster)
+        .into_iter()
+        .filter(concerns)
+        .collect();
+    if let Some(foreign) = wanted.iter().find(|name| !on_route.contains(name)) {
+        let known: Vec<String> = on_route.iter().map(Name::to_string).collect();
+        return Err(Failure::new(format!(
+            "{foreign} does nothing on this route; what does: {}",
+            known.join(", ")
+        )));
+    }
+    let choices: Vec<Choice> = on_route
+        .into_iter()
+        .filter(|name| wanted.is_empty() || wanted.contains(name))
+        .filter_map(|name| Choice::new(name, cluster, processors))
+        .filter(|choice| choice.values.len() > 1)
+        .collect();
+    if choices.is_empty() {
+        return Err(Failure::new(
+            "there is no choice for any of these knobs on this machine",
+        ));
+    }
+    Ok(choices)
+}
+
+/// Every combination, or more than `most` of them.
+pub(crate) fn count_combinations(choices: &[Choice], most: usize) -> Result<usize, Failure> {
+    let all = choices
+        .iter()
+        .try_fold(1_usize, |all, choice| all.checked_mul(choice.values.len()))
+        .filter(|all| *all <= most);
+    all.ok_or_else(|| {
+        Failure::new(format!(
+            "these {} have more than {} combinations, too many for a sweep; name fewer with --knobs",
+            counted(choices.len(), "knob"),
+            crate::units::grouped(crate::files::wire::count(most))
+        ))
+    })
+}
+
+/// Ways to pin the threads of a gateway, which come in the order receiver, sender, receiver,
+/// sender, and so on: all to one processor, each kind to one of its own, each network to one of
+/// its own.
+fn pins(processors: &[usize]) -> Vec<Value> {
+    let (Some(&first), Some(&last)) = (processors.first(), processors.last()) else {
+        return Vec::new();
+    };
+    if first == last {
+        return Vec::new();
+    }
+    [
+        vec![first],
+        vec![last],
+        vec![first, last],
+        vec![first, first, last, last],
+    ]
+    .map(Value::Pin)
+    .to_vec()
+}
+
+/// The order of values of one kind; those without one are alike.
+fn compare(one: &Value, other: &Value) -> Ordering {
+    match (one, other) {
+        (Value::Count(one), Value::Count(other)) | (Value::Size(one), Value::Size(other)) => {
+            one.cmp(other)
+        }
+        (Value::Wait(one), Value::Wait(other)) => looks(one).cmp(&looks(other)),
+        _ => Ordering::Equal,
+    }
+}
+
+/// How long a wait looks before it sleeps.
+fn looks(policy: &WaitPolicy) -> Duration {
+    match policy {
+        WaitPolicy::Sleep => Duration::ZERO,
+        WaitPolicy::Adaptive { spin } => *spin,
+        WaitPolicy::Spin => Duration::MAX,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = r#"
+session = { name = "s", key_file = "key" }
+[[network]]
+name = "left"
+protocol = "tcp"
+[[network]]
+name = "right"
+protocol = "shm"
+directory = "d"
+[[node]]
+name = "a"
+addresses = { left = "127.0.0.1:7001" }
+[[node]]
+name = "gw"
+gateway = true
+addresses = { left = "127.0.0.1:7002", right = "gw" }
+[[node]]
+name = "b"
+addresses = { right = "b" }
+[[channel]]
+name = "main"
+networks = ["left", "right"]
+mtu = "48KiB"
+[gateway]
+wait = "adaptive"
+spin = "50us"
+handover = "thread"
+"#;
+
+    fn on_route(has_gateways: bool, processors: &[usize], wanted: &[&str]) -> Vec<String> {
+        let cluster = Cluster::parse(FILE, ".").unwrap();
+        let wanted: Vec<Name> = wanted
+            .iter()
+            .map(|name| Name::parse(name).unwrap())
+            .collect();
+        let networks = ["left", "right"];
+        let found = choices(
+            &cluster,
+            "main",
+            &networks,
+            has_gateways,
+            processors,
+            &wanted,
+        );
+        let texts = |choice: Choice| {
+            let values: Vec<String> = choice.values.iter().map(Value::to_string).collect();
+            let (name, present) = (choice.name, choice.present);
+            format!("{name} {present}: {}", values.join(" "))
+        };
+        match found {
+            Ok(found) => found.into_iter().map(texts).collect(),
+            Err(failure) => vec![failure.to_string()],
+        }
+    }
+
+    #[test]
+    fn present_values_stand_among_the_others() {
+        let all = on_route(true, &[2, 5], &[]);
+        for expected in [
+            "channel.main.mtu 2: 16KiB 32KiB 48KiB 64KiB 128KiB 256KiB 512KiB 1MiB",
+            "network.right.slot_bytes 2: 20KiB 36KiB 65664B 68KiB 132KiB 260KiB 516KiB",
+            "gateway.wait 2: sleep adaptive 20us adaptive 50us adaptive 100us adaptive 1ms",
+            "gateway.handover 1: inline thread",
+            "gateway.pin 0: none 2 5 2,5 2,2,5,5",
+        ] {
+            assert!(
+                all.iter().any(|choice| choice == expected),
+                "{expected}: {all:#?}"
+            );
+        }
+        assert!(all.iter().all(|choice| !choice.contains("threshold")));
+    }
+
+    #[test]
+    fn what_does_nothing_on_a_route_is_left_out() {
+        let direct = on_route(false, &[0], &[]);
+        assert!(
+            direct.iter().all(|choice| !choice.starts_with("gateway.")),
+            "{direct:?}"
+        );
+        assert!(
+            on_route(true, &[0], &[])
+                .iter()
+                .all(|choice| !choice.contains(".pin"))
+        );
+        let wanted = on_route(true, &[0], &["gateway.depth"]);
+        assert_eq!(wanted, ["gateway.depth 1: 1 2 4 8"]);
+        let foreign = on_route(false, &[0], &["gateway.depth"]);
+        assert!(
+            foreign[0].contains("gateway.depth does nothing on this route"),
+            "{foreign:?}"
+        );
+        let alone = on_route(true, &[0], &["gateway.pin"]);
+        assert!(alone[0].contains("no choice"), "{alone:?}");
+    }
+
+    #[test]
+    fn too_many_combinations_are_not_swept() {
+        let cluster = Cluster::parse(FILE, ".").unwrap();
+        let all = choices(&cluster, "main", &["left", "right"], true, &[0, 1], &[]).unwrap();
+        assert!(count_combinations(&all, 4096).is_err());
+        assert_eq!(count_combinations(&all[..1], 4096).ok(), Some(8));
+    }
+}

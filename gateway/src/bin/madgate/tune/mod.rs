@@ -1,0 +1,251 @@
+//! `madgate tune`: finds the values of a route's knobs by measuring.
+//!
+//! ```text
+//!   choices ──> search ──point──> trial ──> route: orders to every node (--tunable)
+//!     what         │     score <──┘  └────> objective: what `madgate bench` measures
+//!     may be       ▼
+//!     tried     outcome ──> report (text, JSON, HTML), save (the cluster file)
+//! ```
+
+mod choices;
+mod html;
+mod list;
+mod objective;
+mod report;
+mod route;
+mod save;
+mod search;
+mod statistics;
+mod trial;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::{Args, Subcommand};
+use madgate_vchannel::cluster::parse_duration;
+
+use crate::bench::message_size;
+use crate::failure::Failure;
+use crate::knobs::{self, Name, Plan};
+use crate::node::find;
+use crate::output::{print, say};
+use crate::signals::{Endings, exit_code};
+use choices::{choices, count_combinations};
+use objective::{Aim, Objective};
+use report::Report;
+use route::Route;
+use save::Target;
+use search::Verdict;
+use trial::{Stop, Trial};
+
+/// Budgets that make sense.
+const BUDGET_BOUNDS: std::ops::RangeInclusive<Duration> =
+    Duration::from_secs(5)..=Duration::from_secs(24 * 3600);
+/// What is kept of the budget, so that everybody is back at the end: the longest, and the part.
+const CLOSING: Duration = Duration::from_secs(2);
+const CLOSING_PART: u32 = 10;
+
+/// Finds the best values for the way to another node by trying them.
+///
+/// The other end runs `madgate serve --tunable`, and every gateway on the way `madgate gateway
+/// --tunable`. At the end they are back to the values of their files; the new file is for
+/// whoever runs them to bring in.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    action: Option<Action>,
+    #[command(flatten)]
+    tuning: Option<Tuning>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    List(list::Arguments),
+}
+
+#[derive(Debug, Args)]
+struct Tuning {
+    /// The cluster file; what is found is written into it.
+    cluster: PathBuf,
+    /// The node that this process is.
+    #[arg(long, value_name = "NAME")]
+    node: String,
+    /// The node at the other end.
+    #[arg(long, value_name = "NAME")]
+    to: String,
+    /// The channel; without it, the first that both nodes are in.
+    #[arg(long, value_name = "NAME")]
+    channel: Option<String>,
+    /// What is to become better.
+    #[arg(long = "for", value_name = "AIM", default_value = "throughput")]
+    aim: Aim,
+    /// Sizes of messages.
+    #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = message_size)]
+    size: Vec<usize>,
+    /// How long it may take, everything included.
+    #[arg(long, value_name = "TIME", default_value = "2min", value_parser = budget)]
+    budget: Duration,
+    /// Tries these knobs only; `madgate tune list` names them.
+    #[arg(long, value_name = "KNOB,…", value_delimiter = ',', value_parser = Name::parse)]
+    knobs: Vec<Name>,
+    /// Measures every combination of the values of --knobs, instead of searching.
+    #[arg(long, requires = "knobs")]
+    sweep: bool,
+    /// Writes nothing.
+    #[arg(long, conflicts_with = "output")]
+    dry_run: bool,
+    /// Writes the cluster file with what is found here, and leaves the other one as it is.
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Writes a report with plots to this file, as HTML.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Prints one JSON object at the end, and what happens meanwhile to stderr.
+    #[arg(long)]
+    json: bool,
+}
+
+fn budget(text: &str) -> Result<Duration, String> {
+    let budget = parse_duration(text).ok_or("expected a time such as 30s or 5min")?;
+    if BUDGET_BOUNDS.contains(&budget) {
+        Ok(budget)
+    } else {
+        Err("expected 5 s at least, and a day at most".to_owned())
+    }
+}
+
+/// Runs the command.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    match (&arguments.action, &arguments.tuning) {
+        (Some(Action::List(arguments)), _) => list::run(arguments).map(|()| ExitCode::SUCCESS),
+        (None, Some(tuning)) => tune(tuning),
+        // The command line is not taken without one of them.
+        (None, None) => Err(Failure::new("name a cluster file")),
+    }
+}
+
+fn tune(tuning: &Tuning) -> Result<ExitCode, Failure> {
+    let started = Instant::now();
+    let endings = Endings::listen()?;
+    let plan = Plan::read(&tuning.cluster)?;
+    let own = find(plan.cluster(), &tuning.node)?;
+    let to = find(plan.cluster(), &tuning.to)?;
+    if to == own {
+        return Err(Failure::new(format!("{} is this node itself", tuning.to)));
+    }
+    // Before anything is measured, as it would be for nothing.
+    let target = prepare(tuning, &plan)?;
+    let html = tuning.report.as_deref();
+    let html = html.map(|file| Target::prepare(file, None)).transpose()?;
+
+    let mut route = Route::open(&plan, &tuning.node, to, tuning.channel.as_deref())?;
+    let report = measure(tuning, &plan, &mut route, &endings, started);
+    route.end();
+    let mut report = match report {
+        Ok(report) => report,
+        Err(Stop::Failure(failure)) => return Err(failure),
+        Err(Stop::Signal(signal)) => {
+            say("madgate: broken off; nothing was written");
+            return Ok(ExitCode::from(u8::try_from(exit_code(signal)).unwrap_or(1)));
+        }
+    };
+    if let (Some(target), Verdict::Better { .. }) = (target, report.verdict()) {
+        let changed = plan.with(report.found());
+        let changed = changed.map_err(Failure::new)?;
+        report.written = Some(target.write(&changed.text)?);
+    }
+    if let Some(html) = html {
+        html.write(&html::page(&report))?;
+    }
+    let text = if tuning.json {
+        let json = serde_json::to_string(&report.json())?;
+        format!("{json}\n")
+    } else {
+        report.text()
+    };
+    print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn prepare(tuning: &Tuning, plan: &Plan) -> Result<Option<Target>, Failure> {
+    if tuning.dry_run {
+        return Ok(None);
+    }
+    match &tuning.output {
+        Some(output) => Target::prepare(output, None).map(Some),
+        None => Target::prepare(plan.path(), Some(plan.text())).map(Some),
+    }
+}
+
+/// Finds out what there is to be found out.
+fn measure<'a>(
+    tuning: &'a Tuning,
+    plan: &'a Plan,
+    route: &mut Route<'_>,
+    endings: &Endings,
+    started: Instant,
+) -> Result<Report<'a>, Stop> {
+    let cluster = plan.cluster();
+    let networks: Vec<String> = route.networks().into_iter().map(str::to_owned).collect();
+    let networks: Vec<&str> = networks.iter().map(String::as_str).collect();
+    let channel = route.channel()?.name().to_owned();
+    let has_gateways = route.has_gateways();
+    let every = knobs::names(&[&channel], &networks, cluster);
+    let processors = route.begin(&every)?;
+    let choices = choices(
+        cluster,
+        &channel,
+        &networks,
+        has_gateways,
+        &processors,
+        &tuning.knobs,
+    )?;
+    if tuning.sweep {
+        count_combinations(&choices, search::MAX_POINTS)?;
+    }
+    let dimensions: Vec<_> = choices.iter().map(choices::Choice::dimension).collect();
+    let objective = Objective::new(tuning.aim, &tuning.size, tuning.budget);
+    let description = route.describe();
+    let heading = format!(
+        "{description}, for {}: {}, {}\n",
+        tuning.aim.name(),
+        crate::units::counted(choices.len(), "knob"),
+        crate::units::duration(tuning.budget)
+    );
+    let tell = |line: &str| {
+        if tuning.json {
+            say(line.trim_end());
+        } else {
+            // Nobody who reads it is no reason to stop.
+            let _ = print(line);
+        }
+    };
+    tell(&heading);
+    let mut trial = Trial::new(route, &choices, &objective, endings, started, &tell);
+    let closing = CLOSING.min(tuning.budget / CLOSING_PART);
+    let time = tuning.budget.saturating_sub(closing);
+    let outcome = if tuning.sweep {
+        search::sweep(&dimensions, time, &mut trial)
+    } else {
+        search::search(&dimensions, time, &mut trial)
+    }?;
+    let log = trial.into_log();
+    Ok(Report {
+        description,
+        from: &tuning.node,
+        to: &tuning.to,
+        channel,
+        aim: tuning.aim,
+        budget: tuning.budget,
+        took: started.elapsed(),
+        file: plan.path(),
+        is_dry: tuning.dry_run,
+        objective,
+        choices,
+        outcome,
+        log,
+        written: None,
+    })
+}

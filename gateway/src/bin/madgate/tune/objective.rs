@@ -1,0 +1,171 @@
+//! What is to become better, and one measurement of it.
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+use madgate_vchannel::cluster::format_size;
+
+use super::route::Route;
+use super::statistics::geometric_mean;
+use crate::bench;
+use crate::failure::Failure;
+use crate::files::wire::count;
+use crate::units::float;
+
+/// The shortest and the longest that one figure is measured.
+const FIGURE_TIME: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(100)..=Duration::from_secs(1);
+/// So many figures fit into a budget, or more where each takes the shortest time.
+const FIGURES: u32 = 400;
+/// The part of that time that passes before it counts.
+const WARM_UP_PART: u32 = 4;
+
+/// What a route is tuned for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Aim {
+    /// Bytes per second of one message after another; 1MiB unless --size says otherwise.
+    Throughput,
+    /// The median half round trip of lone messages; 8B unless --size says otherwise.
+    Latency,
+    /// Both, each as much: their geometric mean; 8B and 1MiB unless --size says otherwise.
+    Balanced,
+}
+
+/// One figure of a measurement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Gauge {
+    Stream(usize),
+    Pingpong(usize),
+}
+
+/// What is measured of a point.
+#[derive(Debug, Clone)]
+pub(crate) struct Objective {
+    pub(crate) gauges: Vec<Gauge>,
+    /// How long each figure is measured.
+    time: Duration,
+}
+
+impl Aim {
+    /// What its values are called on the command line.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Throughput => "throughput",
+            Self::Latency => "latency",
+            Self::Balanced => "balanced",
+        }
+    }
+
+    const fn usual_sizes(self) -> &'static [usize] {
+        match self {
+            Self::Throughput => &[1 << 20],
+            Self::Latency => &[8],
+            Self::Balanced => &[8, 1 << 20],
+        }
+    }
+}
+
+impl Gauge {
+    /// What is measured, in words.
+    pub(crate) fn name(self) -> String {
+        match self {
+            Self::Stream(size) => format!("{} messages", format_size(count(size))),
+            Self::Pingpong(size) => format!("{} half round trip", format_size(count(size))),
+        }
+    }
+
+    /// A figure, with its unit.
+    pub(crate) fn figure(self, figure: f64) -> String {
+        match self {
+            Self::Stream(_) if figure >= 1000.0 => format!("{:.2} GB/s", figure / 1000.0),
+            Self::Stream(_) => format!("{figure:.1} MB/s"),
+            Self::Pingpong(_) => format!("{figure:.1} us"),
+        }
+    }
+
+    /// The more the better.
+    fn merit(self, figure: f64) -> f64 {
+        match self {
+            Self::Stream(_) => figure,
+            Self::Pingpong(_) => 1.0 / figure,
+        }
+    }
+}
+
+impl Objective {
+    /// With messages of these sizes, or the usual ones.
+    pub(crate) fn new(aim: Aim, sizes: &[usize], budget: Duration) -> Self {
+        let sizes = if sizes.is_empty() {
+            aim.usual_sizes()
+        } else {
+            sizes
+        };
+        let streams = sizes.iter().copied().map(Gauge::Stream);
+        let pingpongs = sizes.iter().copied().map(Gauge::Pingpong);
+        let gauges = match aim {
+            Aim::Throughput => streams.collect(),
+            Aim::Latency => pingpongs.collect(),
+            Aim::Balanced => streams.chain(pingpongs).collect(),
+        };
+        let time = (budget / FIGURES).clamp(*FIGURE_TIME.start(), *FIGURE_TIME.end());
+        Self { gauges, time }
+    }
+
+    /// Measures each figure once, with what is in force.
+    pub(crate) fn measure(&self, route: &mut Route<'_>) -> Result<Vec<f64>, Failure> {
+        let times = [self.time / WARM_UP_PART, self.time];
+        let mut figures = Vec::with_capacity(self.gauges.len());
+        for gauge in &self.gauges {
+            route.keep()?;
+            figures.push(route.keeping(|channel, to| match *gauge {
+                Gauge::Stream(size) => {
+                    // Empty messages have no bytes; those count that there were.
+                    let bytes = float(count(size.max(1)));
+                    Ok(bench::messages_per_s(channel, to, size, times)? * bytes / 1e6)
+                }
+                Gauge::Pingpong(size) => bench::half_round_trip_us(channel, to, size, times),
+            })?);
+        }
+        Ok(figures)
+    }
+
+    /// How good these figures are as a whole.
+    pub(crate) fn score(&self, figures: &[f64]) -> f64 {
+        let merits: Vec<f64> = self
+            .gauges
+            .iter()
+            .zip(figures)
+            // A figure of nothing must not make everything nothing.
+            .map(|(gauge, figure)| gauge.merit(figure.max(f64::MIN_POSITIVE)))
+            .collect();
+        geometric_mean(&merits)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_bytes_and_shorter_trips_are_better() {
+        let budget = Duration::from_secs(120);
+        let both = Objective::new(Aim::Balanced, &[], budget);
+        assert_eq!(both.gauges.len(), 4);
+        let score = both.score(&[100.0, 1000.0, 10.0, 500.0]);
+        assert!(both.score(&[200.0, 1000.0, 10.0, 500.0]) > score);
+        assert!(both.score(&[100.0, 1000.0, 9.0, 500.0]) > score);
+        assert!(both.score(&[100.0, 1000.0, 10.0, 600.0]) < score);
+        // Twice as good in one and half as good in another is as good.
+        assert!((both.score(&[200.0, 500.0, 10.0, 500.0]) / score - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn sizes_and_times_follow_what_was_asked_for() {
+        let long = Objective::new(Aim::Throughput, &[], Duration::from_secs(3600));
+        assert_eq!(long.gauges, [Gauge::Stream(1 << 20)]);
+        assert_eq!(long.time, *FIGURE_TIME.end());
+        let short = Objective::new(Aim::Latency, &[8, 64], Duration::from_secs(5));
+        assert_eq!(short.gauges, [Gauge::Pingpong(8), Gauge::Pingpong(64)]);
+        assert_eq!(short.time, *FIGURE_TIME.start());
+    }
+}

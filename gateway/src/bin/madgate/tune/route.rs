@@ -1,0 +1,391 @@
+//! The nodes of a route, as the tuner has them: what is in force there, and how to change it.
+//!
+//! A trial begins at the far end, so that orders still pass the gateways that have not changed
+//! yet. Every node answers before it closes its session; then the tuner does the same with its
+//! own, and asks everybody whether the values are in force.
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use crossbeam_channel::{RecvTimeoutError, bounded};
+use madgate_vchannel::topology::Routes;
+use madgate_vchannel::{Channel, Cluster, NodeId, PackError, Session};
+
+use crate::failure::{Context, Failure};
+use crate::knobs::{Name, Plan, Value};
+use crate::node::{channel_to, join};
+use crate::service::envelope::Head;
+use crate::service::talk::{self, Incoming};
+use crate::tunable::wire::{Answer, Ask, Order, State, Try};
+
+/// How long nodes keep a trial of a tuner that says nothing more.
+pub(crate) const LEASE: Duration = Duration::from_secs(15);
+/// When it is renewed.
+const RENEWAL: Duration = Duration::from_secs(4);
+/// How long a node may take to answer, the restart of its session included.
+const ANSWER_LIMIT: Duration = Duration::from_secs(12);
+/// How long the last order of all may take.
+const END_LIMIT: Duration = Duration::from_secs(2);
+/// How soon an order is repeated that is not answered.
+const REPEAT_AFTER: Duration = Duration::from_millis(250);
+/// How soon a node is asked again that has not changed yet.
+const ASK_AGAIN: Duration = Duration::from_millis(5);
+/// How long the last acknowledgements may take before the tuner's own session is closed.
+const CLOSE_LIMIT: Duration = Duration::from_secs(1);
+
+/// A route that is tuned.
+#[derive(Debug)]
+pub(crate) struct Route<'a> {
+    plan: &'a Plan,
+    node: &'a str,
+    to: NodeId,
+    channel_name: String,
+    /// Every other node of the route, farthest first.
+    peers: Vec<NodeId>,
+    networks: Vec<String>,
+    tag: u64,
+    number: u64,
+    /// None only while it is opened again.
+    joined: Option<(Session, Channel)>,
+    /// What is in force everywhere; `None`: who knows.
+    in_force: Option<Vec<(Name, Value)>>,
+    renewed: Instant,
+}
+
+/// What becomes of a trial.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Tried {
+    InForce,
+    /// Who says no, and why.
+    Refused(String),
+}
+
+impl<'a> Route<'a> {
+    /// Joins the session as `node`.
+    pub(crate) fn open(
+        plan: &'a Plan,
+        node: &'a str,
+        to: NodeId,
+        channel: Option<&str>,
+    ) -> Result<Self, Failure> {
+        let cluster = plan.cluster();
+        let session = join(cluster, node)?;
+        let channel = channel_to(&session, to, channel)?;
+        let channel_name = channel.name().to_owned();
+        let id = cluster
+            .channel_named(&channel_name)
+            .ok_or_else(|| Failure::new("the channel has gone"))?;
+        let route = Routes::new(Arc::clone(cluster), id).route(session.node(), to)?;
+        let mut peers: Vec<NodeId> = route.gateways().collect();
+        peers.push(to);
+        peers.reverse();
+        let networks = route.hops.iter();
+        let networks = networks.map(|hop| cluster.network(hop.network).name.clone());
+        Ok(Self {
+            plan,
+            node,
+            to,
+            channel_name,
+            peers,
+            networks: networks.collect(),
+            tag: RandomState::new().build_hasher().finish(),
+            number: 0,
+            joined: Some((session, channel)),
+            in_force: Some(Vec::new()),
+            renewed: Instant::now(),
+        })
+    }
+
+    /// The channel to measure over.
+    pub(crate) fn channel(&self) -> Result<&Channel, Failure> {
+        self.joined
+            .as_ref()
+            .map(|(_, channel)| channel)
+            .ok_or_else(|| Failure::new("the session is closed"))
+    }
+
+    /// The networks that it crosses, in order.
+    pub(crate) fn networks(&self) -> Vec<&str> {
+        self.networks.iter().map(String::as_str).collect()
+    }
+
+    /// Whether it crosses gateways.
+    pub(crate) fn has_gateways(&self) -> bool {
+        self.peers.len() > 1
+    }
+
+    /// Its nodes in order, and the channel.
+    pub(crate) fn describe(&self) -> String {
+        let cluster = self.plan.cluster();
+        let others = self.peers.iter().rev().map(|peer| cluster.node_name(*peer));
+        let nodes: Vec<&str> = std::iter::once(self.node).chain(others).collect();
+        format!("{} on channel {}", nodes.join(" -> "), self.channel_name)
+    }
+
+    /// Takes the turn to tune every node, and returns the processors that all gateways have.
+    /// Warns where a node's file has other values.
+    pub(crate) fn begin(&mut self, names: &[Name]) -> Result<Vec<usize>, Failure> {
+        let mut processors: Option<Vec<usize>> = None;
+        for (place, peer) in self.peers.clone().into_iter().enumerate() {
+            let state = self.ask(peer, names, |_| true)?;
+            self.compare(peer, names, &state);
+            // The first one is the destination.
+            if place > 0 {
+                let has = |processor: &usize| state.processors.contains(processor);
+                let common = processors.unwrap_or_else(|| state.processors.clone());
+                processors = Some(common.into_iter().filter(has).collect());
+            }
+        }
+        self.renewed = Instant::now();
+        Ok(processors.unwrap_or_default())
+    }
+
+    /// Sees to it that these values are in force on every node.
+    pub(crate) fn switch(&mut self, values: &[(Name, Value)]) -> Result<Tried, Failure> {
+        if self.in_force.as_deref() == Some(values) {
+            return Ok(Tried::InForce);
+        }
+        let changed = match self
+            .plan
+            .with(values.iter().map(|(name, value)| (name, value)))
+        {
+            Ok(changed) => changed,
+            Err(why) => return Ok(Tried::Refused(why)),
+        };
+        self.in_force = None;
+        self.number += 1;
+        let number = self.number;
+        let texts = values
+            .iter()
+            .map(|(name, value)| (name.to_string(), value.to_string()));
+        let order = Order::Try(Try {
+            lease_ms: millis(LEASE),
+            values: texts.collect(),
+        });
+        for peer in self.peers.clone() {
+            let knows = |state: &State| {
+                let failed = state.failed.as_ref().map(|(number, _)| *number);
+                [state.coming, state.in_force, failed].contains(&Some(number))
+            };
+            if let Answer::Refused(why) = self.request(peer, &order, ANSWER_LIMIT, knows)? {
+                return Ok(Tried::Refused(format!("{}: {why}", self.name(peer))));
+            }
+        }
+        self.rejoin(&changed.cluster)?;
+        // The nearest first: what is sent across a gateway that has not changed yet may have
+        // fragments that it does not carry.
+        for peer in self.peers.clone().into_iter().rev() {
+            let is_settled = |state: &State| {
+                let failed = state.failed.as_ref().map(|(number, _)| *number);
+                [state.in_force, failed].contains(&Some(number))
+            };
+            let state = self.ask(peer, &[], is_settled)?;
+            if let Some((_, why)) = state.failed.filter(|(failed, _)| *failed == number) {
+                return Ok(Tried::Refused(format!("{}: {why}", self.name(peer))));
+            }
+        }
+        self.renewed = Instant::now();
+        self.in_force = Some(values.to_vec());
+        Ok(Tried::InForce)
+    }
+
+    /// Renews the leases where it is time to.
+    pub(crate) fn keep(&mut self) -> Result<(), Failure> {
+        if self.renewed.elapsed() < RENEWAL {
+            return Ok(());
+        }
+        for peer in self.peers.clone() {
+            let number = self.number;
+            let state = self.ask(peer, &[], |_| true)?;
+            if number > 0 && self.in_force.is_some() && state.in_force != Some(number) {
+                return Err(Failure::new(format!(
+                    "{} has gone back to its own values; it was restarted, or its lease ended",
+                    self.name(peer)
+                )));
+            }
+        }
+        self.renewed = Instant::now();
+        Ok(())
+    }
+
+    /// Does something over the channel that may take long, and renews the leases meanwhile.
+    pub(crate) fn keeping<T>(
+        &self,
+        work: impl FnOnce(&Channel, NodeId) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let channel = self.channel()?;
+        let ask = self.encode(&ask(&[]))?;
+        let (done, is_done) = bounded::<()>(0);
+        thread::scope(|scope| {
+            let renew = move || {
+                while is_done.recv_timeout(RENEWAL) == Err(RecvTimeoutError::Timeout) {
+                    for peer in &self.peers {
+                        // Who cannot be reached is noticed by what is measured.
+                        let _ = talk::send(channel, *peer, ask.clone());
+                    }
+                }
+            };
+            thread::Builder::new()
+                .name("madgate-lease".into())
+                .spawn_scoped(scope, renew)
+                .or_fail(|| "cannot start a thread".into())?;
+            let result = work(channel, self.to);
+            drop(done);
+            result
+        })
+    }
+
+    /// Sends everybody back to the values of their files, and leaves the session. Who does not
+    /// hear it goes back when its lease ends.
+    pub(crate) fn end(mut self) {
+        for peer in self.peers.clone() {
+            if let Err(failure) = self.request(peer, &Order::End, END_LIMIT, |_| true) {
+                tracing::warn!(
+                    "{} goes back to its own values within {} s: {failure}",
+                    self.name(peer),
+                    LEASE.as_secs()
+                );
+            }
+        }
+        if let Some((session, channel)) = self.joined.take() {
+            crate::node::leave(session, channel);
+        }
+    }
+
+    /// Closes the session, and opens it again with another cluster.
+    fn rejoin(&mut self, cluster: &Arc<Cluster>) -> Result<(), Failure> {
+        if let Some((session, channel)) = self.joined.take() {
+            drop(channel);
+            if let Err(error) = session.close(CLOSE_LIMIT) {
+                tracing::debug!(%error, "the session is left early");
+            }
+        }
+        let session = join(cluster, self.node)?;
+        let channel = session.channel(&self.channel_name)?;
+        self.joined = Some((session, channel));
+        Ok(())
+    }
+
+    /// Asks a node until it has answered so.
+    fn ask(
+        &mut self,
+        peer: NodeId,
+        names: &[Name],
+        is_it: impl Fn(&State) -> bool,
+    ) -> Result<State, Failure> {
+        match self.request(peer, &ask(names), ANSWER_LIMIT, is_it)? {
+            Answer::State(state) => Ok(state),
+            Answer::Refused(why) => Err(Failure::new(format!(
+                "{} cannot be tuned: {why}",
+                self.name(peer)
+            ))),
+        }
+    }
+
+    /// Gives an order again and again, until it is refused or has led to such a state.
+    fn request(
+        &self,
+        peer: NodeId,
+        order: &Order,
+        limit: Duration,
+        is_it: impl Fn(&State) -> bool,
+    ) -> Result<Answer, Failure> {
+        let channel = self.channel()?;
+        let message = self.encode(order)?;
+        let deadline = Instant::now() + limit;
+        let mut met = None;
+        while Instant::now() < deadline {
+            match talk::send(channel, peer, message.clone()) {
+                Ok(()) => {}
+                // What was on its way to a node before it changed is lost; the next is not.
+                Err(error @ (PackError::Restarted { .. } | PackError::Disagreement { .. })) => {
+                    met = Some(error);
+                }
+                Err(error) => return Err(error.into()),
+            }
+            match self.answer(channel, peer, deadline.min(Instant::now() + REPEAT_AFTER))? {
+                Some(Answer::State(state)) if !is_it(&state) => thread::sleep(ASK_AGAIN),
+                Some(answer) => return Ok(answer),
+                None => {}
+            }
+        }
+        let what = format!(
+            "{} has not answered for {} s; it has to run `madgate gateway` or `madgate serve` \
+             with --tunable",
+            self.name(peer),
+            limit.as_secs()
+        );
+        Err(met.map_or_else(|| Failure::new(&what), |met| Failure::caused(&what, met)))
+    }
+
+    /// The next answer of a node to the present order, if one comes in time.
+    fn answer(
+        &self,
+        channel: &Channel,
+        peer: NodeId,
+        deadline: Instant,
+    ) -> Result<Option<Answer>, Failure> {
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let Some(mut unpacking) = channel.begin_unpacking_within(left)? else {
+                return Ok(None);
+            };
+            if unpacking.source() != peer {
+                continue;
+            }
+            // What broke off, as its sender was restarted, is no answer.
+            let Ok(Incoming::Service(head)) = talk::read(&mut unpacking) else {
+                continue;
+            };
+            if (head.tag, head.number) != (self.tag, self.number) {
+                continue;
+            }
+            let Ok(body) = talk::body(unpacking, &head) else {
+                continue;
+            };
+            if let Some(answer) = Answer::decode(&head, &body) {
+                return Ok(Some(answer));
+            }
+        }
+    }
+
+    fn encode(&self, order: &Order) -> Result<(Head, Bytes), Failure> {
+        let message = order.encode(self.tag, self.number);
+        message.or_fail(|| "cannot write an order".into())
+    }
+
+    fn compare(&self, peer: NodeId, names: &[Name], state: &State) {
+        for name in names {
+            let own = name.value_in(self.plan.cluster());
+            let (Some(own), Some(its)) = (own, state.values.get(&name.to_string())) else {
+                continue;
+            };
+            if own.to_string() != *its {
+                tracing::warn!(
+                    "the file of {} has {name} = {its}, this one {own}: this one counts",
+                    self.name(peer)
+                );
+            }
+        }
+    }
+
+    fn name(&self, node: NodeId) -> &str {
+        self.plan.cluster().node_name(node)
+    }
+}
+
+/// How it stands, and what the file says of these knobs.
+fn ask(names: &[Name]) -> Order {
+    Order::Ask(Ask {
+        lease_ms: millis(LEASE),
+        names: names.iter().map(Name::to_string).collect(),
+    })
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

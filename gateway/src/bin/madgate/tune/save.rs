@@ -1,0 +1,144 @@
+//! Writing a cluster file, whole or not at all.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use tempfile::NamedTempFile;
+
+use crate::failure::{Context, Failure};
+
+/// A file that can be written: there is room for it beside what is there.
+#[derive(Debug)]
+pub(crate) struct Target {
+    /// The file itself, where a link leads to it.
+    path: PathBuf,
+    /// What it is called by who named it.
+    shown: PathBuf,
+    /// Renamed when it is complete; removed when it is not needed.
+    beside: NamedTempFile,
+    /// What has to be there still.
+    expected: Option<String>,
+}
+
+impl Target {
+    /// Prepares to write `path`, so that it is known before anything is measured whether that
+    /// can be done. Where `expected` is given, the file has to be so until it is written.
+    pub(crate) fn prepare(path: &Path, expected: Option<&str>) -> Result<Self, Failure> {
+        let what = || format!("cannot write {}", path.display());
+        let shown = path.to_owned();
+        // A link stays one.
+        let path = match path.canonicalize() {
+            Ok(path) => path,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => shown.clone(),
+            Err(error) => return Err(error).or_fail(what),
+        };
+        if path.is_dir() {
+            return Err(Failure::new(format!("{}: it is a folder", what())));
+        }
+        let folder = path
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
+        let mut beside = tempfile::Builder::new();
+        let beside = beside
+            .prefix(".madgate-tune-")
+            .tempfile_in(folder)
+            .or_fail(what)?;
+        Ok(Self {
+            path,
+            shown,
+            beside,
+            expected: expected.map(str::to_owned),
+        })
+    }
+
+    /// Writes the file, and returns what it is called.
+    pub(crate) fn write(mut self, text: &str) -> Result<PathBuf, Failure> {
+        let shown = self.shown;
+        let what = || format!("cannot write {}", shown.display());
+        if let Some(expected) = &self.expected
+            && fs::read_to_string(&self.path).or_fail(what)? != *expected
+        {
+            return Err(Failure::new(format!(
+                "{} was changed meanwhile, and stays as it is; write to another file with --output",
+                shown.display()
+            )));
+        }
+        self.beside.write_all(text.as_bytes()).or_fail(what)?;
+        // As those were who may read the file before; a new one is as the system has it.
+        let permissions = match fs::metadata(&self.path) {
+            Ok(present) => present.permissions(),
+            Err(_) => std::os::unix::fs::PermissionsExt::from_mode(NEW_MODE),
+        };
+        let file = self.beside.as_file();
+        file.set_permissions(permissions)
+            .and_then(|()| file.sync_all())
+            .or_fail(what)?;
+        self.beside.persist(&self.path).or_fail(what)?;
+        Ok(shown)
+    }
+}
+
+/// Permissions of a file that was not there: cluster files hold no secrets.
+const NEW_MODE: u32 = 0o644;
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).unwrap();
+        let name = |entry: Result<fs::DirEntry, _>| entry.unwrap().file_name();
+        let mut names: Vec<String> = entries
+            .map(|entry| name(entry).into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_file_is_replaced_as_a_whole_and_keeps_its_mode() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("file"), folder.path().join("link"));
+        fs::write(&file, "old").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+        std::os::unix::fs::symlink("file", &link).unwrap();
+        let shown = Target::prepare(&link, Some("old"))
+            .unwrap()
+            .write("new")
+            .unwrap();
+        assert_eq!(
+            (shown, fs::read_to_string(&file).unwrap()),
+            (link.clone(), "new".into())
+        );
+        assert!(link.is_symlink());
+        let mode = fs::metadata(&file).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o640);
+        let other = folder.path().join("other");
+        Target::prepare(&other, None).unwrap().write("new").unwrap();
+        assert_eq!(names(folder.path()), ["file", "link", "other"]);
+    }
+
+    #[test]
+    fn what_is_not_written_leaves_nothing_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        fs::write(&file, "old").unwrap();
+        drop(Target::prepare(&file, Some("old")).unwrap());
+        let target = Target::prepare(&file, Some("old")).unwrap();
+        fs::write(&file, "of somebody else").unwrap();
+        let failure = target.write("new").unwrap_err().to_string();
+        assert!(failure.contains("changed meanwhile"), "{failure}");
+        assert_eq!(fs::read_to_string(&file).unwrap(), "of somebody else");
+        assert_eq!(names(folder.path()), ["file"]);
+        let missing = folder.path().join("missing").join("file");
+        assert!(Target::prepare(&missing, None).is_err());
+        let failure = Target::prepare(folder.path(), None)
+            .unwrap_err()
+            .to_string();
+        assert!(failure.contains("is a folder"), "{failure}");
+    }
+}

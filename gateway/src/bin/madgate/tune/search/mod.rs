@@ -1,0 +1,303 @@
+//! Looking for the best values of a few knobs by measuring, within a budget of time.
+//!
+//! ```text
+//!   screen  every value once or twice, beside what is in force, nearest first
+//!   race    the promising ones, best first, in pairs with what is in force:
+//!           taken over when they are surely better, dropped when they are not
+//!           (again, around what has been found, while that changes anything)
+//!   verify  what was found against what was there, in fresh pairs
+//! ```
+//!
+//! A figure by itself says little, as machines are busy at times. So nothing is compared but
+//! what was measured next to each other, with the order changing, and only medians of such
+//! ratios with their intervals decide. What is found by racing many candidates is partly luck;
+//! the figures of the last step are not, and alone decide whether anything is changed at all.
+//!
+//! Knows nothing of knobs, clocks or networks: a [`Surface`] measures, and says how late it is.
+
+mod race;
+mod screen;
+mod sweep;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use super::statistics::Estimate;
+pub(crate) use sweep::{MAX_POINTS, sweep};
+
+/// For each knob, which of its values.
+pub(crate) type Point = Vec<usize>;
+
+/// A change that gains less is not worth making.
+pub(crate) const LEAST_GAIN: f64 = 0.01;
+/// How often the neighbourhood of what has been found is searched at most.
+const PASSES: usize = 4;
+/// Pairs that a verdict rests on: the fewest that can be sure, and as many as time is kept for.
+const VERIFIED_PAIRS: std::ops::RangeInclusive<usize> = super::statistics::LEAST_FIGURES..=12;
+/// The most pairs, where the first ones are not sure and there is time left.
+const MORE_PAIRS: usize = 60;
+/// The part of the budget that is kept for the verdict, unless the fewest pairs need more.
+const VERIFYING_PART: f64 = 0.25;
+
+/// A knob, as the search sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Dimension {
+    /// How many values it may have; those next to each other are alike.
+    pub(crate) values: usize,
+    /// The one that it has.
+    pub(crate) present: usize,
+}
+
+/// What measuring a point gave.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Sample {
+    /// The more the better; positive.
+    Score(f64),
+    /// The point cannot be had, and why.
+    Refused(String),
+}
+
+/// What is searched.
+pub(crate) trait Surface {
+    /// Why nothing can be measured any more.
+    type Error;
+
+    /// Measures a point, once.
+    fn measure(&mut self, point: &[usize]) -> Result<Sample, Self::Error>;
+
+    /// How late it is, since the search began.
+    fn elapsed(&self) -> Duration;
+
+    /// Takes note of what has been found out.
+    fn note(&mut self, step: &Step);
+}
+
+/// Something that was found out.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Step {
+    /// A value was looked at, so often: so many times as good as what was in force.
+    Screened {
+        dimension: usize,
+        value: usize,
+        ratio: f64,
+        looks: usize,
+    },
+    /// A point cannot be had.
+    Refused { point: Point, reason: String },
+    /// A value raced what was in force.
+    Raced {
+        dimension: usize,
+        from: usize,
+        to: usize,
+        ratio: Estimate,
+        is_taken: bool,
+    },
+    /// A point of a sweep, beside the median of all.
+    Swept { point: Point, ratio: Estimate },
+}
+
+/// What comes of a search.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Verdict {
+    /// This point is surely better than the present one, by this ratio.
+    Better { point: Point, ratio: Estimate },
+    /// This point looked better, and is not surely so.
+    Unsure {
+        point: Point,
+        ratio: Option<Estimate>,
+    },
+    /// Nothing looked better.
+    NothingHelps,
+}
+
+/// A search and what it has found out.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) verdict: Verdict,
+    pub(crate) steps: Vec<Step>,
+    /// Values that there was no time to look at.
+    pub(crate) unseen: usize,
+    /// Measurements.
+    pub(crate) samples: usize,
+}
+
+/// Searches from the present point on.
+pub(crate) fn search<S: Surface>(
+    dimensions: &[Dimension],
+    budget: Duration,
+    surface: &mut S,
+) -> Result<Outcome, S::Error> {
+    let mut search = Search::new(dimensions, budget, surface);
+    for _ in 0..PASSES {
+        let candidates = search.screen()?;
+        if !search.race(candidates)? {
+            break;
+        }
+    }
+    let found = search.incumbent.clone();
+    search.conclude(found)
+}
+
+/// A search under way.
+#[derive(Debug)]
+struct Search<'a, S> {
+    surface: &'a mut S,
+    budget: Duration,
+    dimensions: &'a [Dimension],
+    /// The best that is known.
+    incumbent: Point,
+    steps: Vec<Step>,
+    /// Points that cannot be had.
+    refused: Vec<Point>,
+    unseen: usize,
+    samples: usize,
+    /// What one measurement takes: an average in which the last ones count most.
+    cost: Duration,
+}
+
+impl<'a, S: Surface> Search<'a, S> {
+    fn new(dimensions: &'a [Dimension], budget: Duration, surface: &'a mut S) -> Self {
+        Self {
+            surface,
+            budget,
+            dimensions,
+            incumbent: present(dimensions),
+            steps: Vec::new(),
+            refused: Vec::new(),
+            unseen: 0,
+            samples: 0,
+            cost: Duration::ZERO,
+        }
+    }
+
+    /// The score of a point; `None`: it cannot be had.
+    fn measure(&mut self, point: &[usize]) -> Result<Option<f64>, S::Error> {
+        if self.refused.iter().any(|refused| refused == point) {
+            return Ok(None);
+        }
+        let began = self.surface.elapsed();
+        let sample = self.surface.measure(point)?;
+        let took = self.surface.elapsed().saturating_sub(began);
+        self.samples += 1;
+        self.cost = if self.cost.is_zero() {
+            took
+        } else {
+            (self.cost * 3 + took) / 4
+        };
+        match sample {
+            Sample::Score(score) => Ok(Some(score)),
+            Sample::Refused(reason) => {
+                self.refused.push(point.to_vec());
+                self.found(Step::Refused {
+                    point: point.to_vec(),
+                    reason,
+                });
+                Ok(None)
+            }
+        }
+    }
+
+    /// How many times as good as the second one the first one is, measured one after the other
+    /// in an order that changes from pair to pair, so that a machine that becomes busier or
+    /// less busy favours neither.
+    fn pair(
+        &mut self,
+        pair: usize,
+        one: &[usize],
+        other: &[usize],
+    ) -> Result<Option<f64>, S::Error> {
+        let (one, other) = if pair.is_multiple_of(2) {
+            let other = self.measure(other)?;
+            (self.measure(one)?, other)
+        } else {
+            let one = self.measure(one)?;
+            (one, self.measure(other)?)
+        };
+        Ok(one.zip(other).map(|(one, other)| one / other))
+    }
+
+    /// Whether so many more measurements fit in before `end`, with half of one to spare.
+    fn affords(&self, samples: usize, end: Duration) -> bool {
+        let samples = u32::try_from(samples).unwrap_or(u32::MAX);
+        self.surface.elapsed() + self.cost * samples + self.cost / 2 <= end
+    }
+
+    /// When the search has to be over, so that the verdict can be sure.
+    fn search_end(&self) -> Duration {
+        let pairs = u32::try_from(*VERIFIED_PAIRS.start()).unwrap_or(u32::MAX);
+        let least = self.cost * pairs * 2 + self.cost;
+        let most = u32::try_from(*VERIFIED_PAIRS.end()).unwrap_or(u32::MAX);
+        let kept = (self.cost * most * 2 + self.cost).min(self.budget.mul_f64(VERIFYING_PART));
+        self.budget.saturating_sub(kept.max(least))
+    }
+
+    fn found(&mut self, step: Step) {
+        self.surface.note(&step);
+        self.steps.push(step);
+    }
+
+    /// Compares what was found with what was there.
+    fn conclude(mut self, found: Point) -> Result<Outcome, S::Error> {
+        let verdict = if found == present(self.dimensions) {
+            Verdict::NothingHelps
+        } else {
+            self.verify(found)?
+        };
+        Ok(Outcome {
+            verdict,
+            steps: self.steps,
+            unseen: self.unseen,
+            samples: self.samples,
+        })
+    }
+
+    /// Measures fresh pairs, and looks at them twice at most: how many there are before each
+    /// look follows from the time alone, as who stops when it looks good fools himself.
+    fn verify(&mut self, found: Point) -> Result<Verdict, S::Error> {
+        let mut ratios = Vec::new();
+        for most in [*VERIFIED_PAIRS.end(), MORE_PAIRS] {
+            self.add_pairs(&found, most, &mut ratios)?;
+            let Some(ratio) = Estimate::of(&ratios) else {
+                break;
+            };
+            let pays = ratio.median >= 1.0 + LEAST_GAIN;
+            if pays && ratio.is_surely_above(1.0) {
+                let point = found;
+                return Ok(Verdict::Better { point, ratio });
+            }
+            if !pays {
+                break;
+            }
+        }
+        Ok(Verdict::Unsure {
+            point: found,
+            ratio: Estimate::of(&ratios),
+        })
+    }
+
+    /// Compares a point with the present one until there are `most` ratios, or as many as there
+    /// is time for.
+    fn add_pairs(
+        &mut self,
+        found: &Point,
+        most: usize,
+        ratios: &mut Vec<f64>,
+    ) -> Result<(), S::Error> {
+        let present = present(self.dimensions);
+        let fits = |pairs: &usize| self.affords(pairs * 2, self.budget);
+        let pairs = (1..=most.saturating_sub(ratios.len())).rev().find(fits);
+        for pair in 0..pairs.unwrap_or(0) {
+            // Measurements may have become slower meanwhile.
+            if !self.affords(2, self.budget) {
+                break;
+            }
+            ratios.extend(self.pair(pair, found, &present)?);
+        }
+        Ok(())
+    }
+}
+
+fn present(dimensions: &[Dimension]) -> Point {
+    dimensions.iter().map(|knob| knob.present).collect()
+}

@@ -1,0 +1,91 @@
+//! Promising values against what is in force, pair by pair, until it is clear.
+
+use super::screen::Candidate;
+use super::{LEAST_GAIN, Search, Step, Surface};
+use crate::tune::statistics::{Estimate, LEAST_FIGURES};
+
+/// Who looked worse than this is not raced. Below one, as a first look may have been unlucky.
+const LEAST_PROMISE: f64 = 0.98;
+/// After so many pairs, who is not ahead is out.
+const FIRST_PAIRS: usize = 3;
+/// After so many, who is not surely ahead is out.
+const MOST_PAIRS: usize = 16;
+
+/// How a race stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    Won,
+    Lost,
+    Open,
+}
+
+impl<S: Surface> Search<'_, S> {
+    /// Races candidates, the most promising first. Returns whether any was taken over.
+    pub(super) fn race(&mut self, mut candidates: Vec<Candidate>) -> Result<bool, S::Error> {
+        let mut has_changed = false;
+        while !candidates.is_empty() {
+            let candidate = candidates.remove(0);
+            if candidate.promise() < LEAST_PROMISE {
+                break;
+            }
+            let Some(gain) = self.challenge(&candidate)? else {
+                continue;
+            };
+            has_changed = true;
+            // The knob's other values are compared with a better one from now on.
+            for other in &mut candidates {
+                if other.dimension == candidate.dimension {
+                    other.ratios.iter_mut().for_each(|ratio| *ratio /= gain);
+                }
+            }
+            candidates.sort_by(|one, other| other.promise().total_cmp(&one.promise()));
+        }
+        Ok(has_changed)
+    }
+
+    /// Races one candidate; by how many times it is better, where it is surely so and has been
+    /// taken over.
+    fn challenge(&mut self, candidate: &Candidate) -> Result<Option<f64>, S::Error> {
+        let from = self.incumbent[candidate.dimension];
+        let present = self.incumbent.clone();
+        let mut point = present.clone();
+        point[candidate.dimension] = candidate.value;
+        let mut ratios = Vec::new();
+        let mut standing = Standing::Open;
+        while standing == Standing::Open && self.affords(2, self.search_end()) {
+            let Some(ratio) = self.pair(ratios.len(), &point, &present)? else {
+                break;
+            };
+            ratios.push(ratio);
+            standing = Estimate::of(&ratios).map_or(Standing::Open, |ratio| stands(&ratio));
+        }
+        let Some(ratio) = Estimate::of(&ratios) else {
+            return Ok(None);
+        };
+        let is_taken = standing == Standing::Won;
+        if is_taken {
+            self.incumbent = point;
+        }
+        self.found(Step::Raced {
+            dimension: candidate.dimension,
+            from,
+            to: candidate.value,
+            ratio,
+            is_taken,
+        });
+        Ok(is_taken.then_some(ratio.median))
+    }
+}
+
+fn stands(ratio: &Estimate) -> Standing {
+    let pays = ratio.median >= 1.0 + LEAST_GAIN;
+    match ratio.figures {
+        0..FIRST_PAIRS => Standing::Open,
+        FIRST_PAIRS..LEAST_FIGURES if ratio.median > 1.0 => Standing::Open,
+        FIRST_PAIRS..LEAST_FIGURES => Standing::Lost,
+        _ if !pays => Standing::Lost,
+        _ if ratio.is_surely_above(1.0) => Standing::Won,
+        figures if figures < MOST_PAIRS => Standing::Open,
+        _ => Standing::Lost,
+    }
+}

@@ -1,0 +1,132 @@
+//! A first look at every value: which are promising.
+
+use std::time::Duration;
+
+use super::{Search, Step, Surface};
+use crate::tune::statistics::geometric_mean;
+
+/// Values that are looked at between two measurements of what is in force.
+const GROUP: usize = 4;
+/// The part of the time for searching that one screening may take.
+const SCREENING_PART: f64 = 0.5;
+/// Looks at the same value in one screening: all values once, then the better half again.
+const LOOKS: usize = 2;
+
+/// A value that may be better than the one in force.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Candidate {
+    pub(super) dimension: usize,
+    pub(super) value: usize,
+    /// How many times as good it looked, look by look.
+    pub(super) ratios: Vec<f64>,
+}
+
+impl Candidate {
+    /// How many times as good as what is in force it seems to be.
+    pub(super) fn promise(&self) -> f64 {
+        geometric_mean(&self.ratios)
+    }
+}
+
+impl<S: Surface> Search<'_, S> {
+    /// Looks at every value of every knob, and returns those that there was time for, the most
+    /// promising first.
+    pub(super) fn screen(&mut self) -> Result<Vec<Candidate>, S::Error> {
+        let mut candidates = self.neighbours();
+        // What one measurement costs is not known before the first one.
+        if self.cost.is_zero() {
+            let incumbent = self.incumbent.clone();
+            self.measure(&incumbent)?;
+        }
+        let began = self.surface.elapsed();
+        let time = self.search_end().saturating_sub(began);
+        let end = began + time.mul_f64(SCREENING_PART);
+        for look in 0..LOOKS {
+            self.look_at(&mut candidates, end)?;
+            self.note_looks(&candidates, look + 1);
+            candidates.sort_by(|one, other| other.promise().total_cmp(&one.promise()));
+            if look == 0 {
+                self.unseen = candidates
+                    .iter()
+                    .filter(|candidate| candidate.ratios.is_empty())
+                    .count();
+                candidates.retain(|candidate| !candidate.ratios.is_empty());
+                candidates.truncate(candidates.len().div_ceil(2));
+            }
+        }
+        Ok(candidates)
+    }
+
+    /// Takes note of the candidates that were looked at this time too.
+    fn note_looks(&mut self, candidates: &[Candidate], looks: usize) {
+        for candidate in candidates {
+            if candidate.ratios.len() == looks {
+                self.found(Step::Screened {
+                    dimension: candidate.dimension,
+                    value: candidate.value,
+                    ratio: candidate.promise(),
+                    looks,
+                });
+            }
+        }
+    }
+
+    /// Every value that is not in force, those next to it first: where there is no time for
+    /// all, each knob has had its turn.
+    fn neighbours(&self) -> Vec<Candidate> {
+        let mut candidates = Vec::new();
+        for (dimension, knob) in self.dimensions.iter().enumerate() {
+            for value in (0..knob.values).filter(|value| *value != self.incumbent[dimension]) {
+                candidates.push(Candidate {
+                    dimension,
+                    value,
+                    ratios: Vec::new(),
+                });
+            }
+        }
+        // Stable, so that knobs stay in their order.
+        candidates.sort_by_key(|candidate| {
+            let place = self.incumbent[candidate.dimension];
+            (candidate.value.abs_diff(place), candidate.dimension)
+        });
+        candidates
+    }
+
+    /// Looks once at each candidate that there is time for, in groups, between two measurements
+    /// of what is in force. Those that cannot be had are dropped.
+    fn look_at(&mut self, candidates: &mut Vec<Candidate>, end: Duration) -> Result<(), S::Error> {
+        let incumbent = self.incumbent.clone();
+        let mut before = None;
+        for group in candidates.chunks_mut(GROUP) {
+            if !self.affords(group.len() + 2, end) {
+                break;
+            }
+            let first = match before {
+                Some(score) => Some(score),
+                None => self.measure(&incumbent)?,
+            };
+            let mut scores = Vec::with_capacity(group.len());
+            for candidate in group.iter() {
+                let mut point = incumbent.clone();
+                point[candidate.dimension] = candidate.value;
+                scores.push(self.measure(&point)?);
+            }
+            let last = self.measure(&incumbent)?;
+            before = last;
+            let Some((first, last)) = first.zip(last) else {
+                continue;
+            };
+            let beside = geometric_mean(&[first, last]);
+            for (candidate, score) in group.iter_mut().zip(scores) {
+                candidate.ratios.extend(score.map(|score| score / beside));
+            }
+        }
+        let refused = &self.refused;
+        candidates.retain(|candidate| {
+            let mut point = incumbent.clone();
+            point[candidate.dimension] = candidate.value;
+            !refused.contains(&point)
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,252 @@
+//! Searches on surfaces that are made up, with noise, drift and points that cannot be had.
+
+use super::*;
+
+/// A surface whose every part is known.
+struct Made {
+    /// For each knob, how good each value is.
+    factors: Vec<Vec<f64>>,
+    /// How much figures vary: the standard deviation of their logarithm.
+    noise: f64,
+    /// By how much everything becomes slower with every measurement.
+    drift: f64,
+    /// A value that cannot be had.
+    refused: Option<(usize, usize)>,
+    /// What a measurement takes, half of that to one and a half times that.
+    cost: Duration,
+    now: Duration,
+    random: u64,
+    measured: u32,
+}
+
+impl Made {
+    fn new(factors: &[&[f64]], noise: f64, seed: u64) -> Self {
+        Self {
+            factors: factors.iter().map(|values| values.to_vec()).collect(),
+            noise,
+            drift: 0.0,
+            refused: None,
+            cost: Duration::from_millis(400),
+            now: Duration::ZERO,
+            random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) + 1,
+            measured: 0,
+        }
+    }
+
+    /// Evenly from 0 to 1.
+    fn draw(&mut self) -> f64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        f64::from(u32::try_from(self.random >> 32).unwrap()) / f64::from(u32::MAX)
+    }
+
+    /// How good a point really is.
+    fn truth(&self, point: &[usize]) -> f64 {
+        let values = self.factors.iter().zip(point);
+        values.map(|(values, value)| values[*value]).product()
+    }
+
+    fn best(&self) -> f64 {
+        let largest = |values: &Vec<f64>| values.iter().copied().fold(0.0, f64::max);
+        self.factors.iter().map(largest).product()
+    }
+
+    /// Every knob at its first value.
+    fn dimensions(&self) -> Vec<Dimension> {
+        let knob = |values: &Vec<f64>| Dimension {
+            values: values.len(),
+            present: 0,
+        };
+        self.factors.iter().map(knob).collect()
+    }
+
+    /// The point that a search ends with.
+    fn searched(&mut self, seconds: u64) -> (Point, Outcome) {
+        let dimensions = self.dimensions();
+        let budget = Duration::from_secs(seconds);
+        let outcome = search(&dimensions, budget, self).unwrap_or_else(|never| match never {});
+        assert!(self.now <= budget, "{:?} of {budget:?}", self.now);
+        let point = match &outcome.verdict {
+            Verdict::Better { point, .. } => point.clone(),
+            _ => present(&dimensions),
+        };
+        (point, outcome)
+    }
+}
+
+impl Surface for Made {
+    type Error = std::convert::Infallible;
+
+    fn measure(&mut self, point: &[usize]) -> Result<Sample, Self::Error> {
+        let part = self.draw() + 0.5;
+        self.now += self.cost.mul_f64(part);
+        self.measured += 1;
+        if self
+            .refused
+            .is_some_and(|(knob, value)| point[knob] == value)
+        {
+            return Ok(Sample::Refused("it cannot be had".to_owned()));
+        }
+        // Twelve even draws make one that is normal enough.
+        let normal: f64 = (0..12).map(|_| self.draw()).sum::<f64>() - 6.0;
+        let slower = (1.0 - self.drift).powf(f64::from(self.measured));
+        Ok(Sample::Score(
+            self.truth(point) * slower * (self.noise * normal).exp(),
+        ))
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.now
+    }
+
+    fn note(&mut self, _step: &Step) {}
+}
+
+const HILLS: [&[f64]; 8] = [
+    &[1.0, 1.15, 1.3, 1.2, 0.8],
+    &[1.0, 0.9, 0.7],
+    &[1.0, 1.25],
+    &[1.0, 1.0, 1.0, 1.0],
+    &[1.0, 0.5],
+    &[1.0, 0.95, 1.1],
+    &[1.0, 1.0],
+    &[1.0, 1.02, 0.99],
+];
+
+const FLAT: [&[f64]; 8] = [
+    &[1.0; 5], &[1.0; 3], &[1.0; 2], &[1.0; 4], &[1.0; 2], &[1.0; 3], &[1.0; 2], &[1.0; 3],
+];
+
+#[test]
+fn the_best_is_found_within_five_per_cent() {
+    for seed in 0..30 {
+        let mut surface = Made::new(&HILLS, 0.03, seed);
+        let (point, outcome) = surface.searched(120);
+        let part = surface.truth(&point) / surface.best();
+        assert!(
+            part >= 0.95,
+            "seed {seed}: {part:.3} of the best: {outcome:?}"
+        );
+    }
+}
+
+#[test]
+fn a_machine_that_slows_down_does_not_decide() {
+    for seed in 0..10 {
+        let mut surface = Made::new(&HILLS, 0.03, seed);
+        // To less than a fifth, in the time that there is.
+        surface.drift = 0.005;
+        let (point, outcome) = surface.searched(120);
+        let part = surface.truth(&point) / surface.best();
+        assert!(
+            part >= 0.95,
+            "seed {seed}: {part:.3} of the best: {outcome:?}"
+        );
+    }
+}
+
+#[test]
+fn nothing_is_changed_where_nothing_helps() {
+    let mut wrong = 0;
+    for seed in 0..100 {
+        let mut surface = Made::new(&FLAT, 0.1, seed);
+        let (_, outcome) = surface.searched(120);
+        wrong += u32::from(matches!(outcome.verdict, Verdict::Better { .. }));
+    }
+    // An interval of 95 % is too high once in 40 times.
+    assert!(wrong <= 5, "{wrong} of 100");
+}
+
+#[test]
+fn noise_that_hides_everything_changes_nothing() {
+    let mut wrong = 0;
+    for seed in 0..50 {
+        let mut surface = Made::new(&[&[1.0, 0.9, 0.8], &[1.0, 0.95]], 0.5, seed);
+        let (point, _) = surface.searched(60);
+        wrong += u32::from(surface.truth(&point) < 1.0);
+    }
+    assert!(wrong <= 2, "{wrong} of 50 made it worse");
+}
+
+#[test]
+fn every_budget_is_kept() {
+    for seconds in [1, 2, 5, 10, 20, 45, 90, 300, 3600] {
+        for seed in 0..5 {
+            // `searched` looks at the clock.
+            let (_, outcome) = Made::new(&HILLS, 0.05, seed).searched(seconds);
+            assert!(outcome.samples > 0);
+        }
+    }
+}
+
+#[test]
+fn what_there_was_no_time_for_is_counted() {
+    let (_, outcome) = Made::new(&HILLS, 0.03, 1).searched(8);
+    assert!(outcome.unseen > 0, "{outcome:?}");
+    let (_, outcome) = Made::new(&HILLS, 0.03, 1).searched(120);
+    assert_eq!(outcome.unseen, 0);
+}
+
+#[test]
+fn values_that_cannot_be_had_are_passed_over() {
+    let mut surface = Made::new(&HILLS, 0.03, 7);
+    surface.refused = Some((0, 2));
+    let (point, outcome) = surface.searched(120);
+    let part = surface.truth(&point) / (surface.best() * 1.2 / 1.3);
+    assert!(part >= 0.95, "{part:.3}: {outcome:?}");
+    let refusals = outcome
+        .steps
+        .iter()
+        .filter(|step| matches!(step, Step::Refused { point, .. } if point[0] == 2));
+    assert!(refusals.count() > 0);
+}
+
+#[test]
+fn nothing_to_choose_from_is_no_mistake() {
+    let (point, outcome) = Made::new(&[&[1.0], &[1.0]], 0.03, 3).searched(10);
+    assert_eq!(point, [0, 0]);
+    assert_eq!(outcome.verdict, Verdict::NothingHelps);
+    let (point, _) = Made::new(&[], 0.03, 3).searched(10);
+    assert_eq!(point, Point::new());
+}
+
+#[test]
+fn a_sweep_finds_the_best_of_all() {
+    let knobs = [&[1.0, 1.2, 0.9][..], &[1.0, 1.1], &[1.0, 0.8]];
+    let mut surface = Made::new(&knobs, 0.03, 5);
+    let dimensions = surface.dimensions();
+    let budget = Duration::from_secs(60);
+    let outcome = sweep(&dimensions, budget, &mut surface).unwrap_or_else(|never| match never {});
+    assert!(surface.now <= budget);
+    let swept = |step: &&Step| matches!(step, Step::Swept { .. });
+    assert_eq!(outcome.steps.iter().filter(swept).count(), 12);
+    let Verdict::Better { point, ratio } = outcome.verdict else {
+        panic!("{:?}", outcome.verdict);
+    };
+    assert_eq!(point, [1, 1, 0]);
+    assert!(ratio.low <= 1.32 && ratio.high >= 1.32 * 0.97, "{ratio:?}");
+}
+
+#[test]
+fn a_sweep_without_time_for_one_round_says_so() {
+    let mut surface = Made::new(&HILLS, 0.03, 5);
+    let dimensions = surface.dimensions();
+    let budget = Duration::from_secs(20);
+    let outcome = sweep(&dimensions, budget, &mut surface).unwrap_or_else(|never| match never {});
+    assert!(surface.now <= budget && outcome.unseen > 0);
+}
+
+#[test]
+fn time_that_is_left_makes_a_verdict_surer() {
+    let sure = |seconds: u64| {
+        let is_sure = |seed: &u64| {
+            let mut surface = Made::new(&[&[1.0, 1.25]], 0.3, *seed);
+            let (_, outcome) = surface.searched(seconds);
+            matches!(outcome.verdict, Verdict::Better { .. })
+        };
+        (0..60).filter(is_sure).count()
+    };
+    let (short, long) = (sure(20), sure(120));
+    assert!(long > short, "{short} of 60, and {long} with more time");
+}

@@ -1,0 +1,120 @@
+//! The route as something to search: points become values, values are put in force, and what
+//! then goes through is the score.
+
+use std::time::{Duration, Instant};
+
+use super::choices::Choice;
+use super::objective::Objective;
+use super::report;
+use super::route::{Route, Tried};
+use super::search::{Point, Sample, Step, Surface};
+use crate::failure::Failure;
+use crate::knobs::{Name, Value};
+use crate::signals::Endings;
+
+/// Why a search ends early.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    Failure(Failure),
+    /// Somebody does not want to wait for the end.
+    Signal(i32),
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Self {
+        Self::Failure(failure)
+    }
+}
+
+/// One measurement: where, and the figures.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Measured {
+    pub(crate) point: Point,
+    pub(crate) figures: Vec<f64>,
+    /// When it ended, since the command began.
+    pub(crate) at: Duration,
+}
+
+/// A route under search.
+pub(crate) struct Trial<'a, 'p> {
+    route: &'a mut Route<'p>,
+    choices: &'a [Choice],
+    objective: &'a Objective,
+    endings: &'a Endings,
+    started: Instant,
+    tell: &'a dyn Fn(&str),
+    log: Vec<Measured>,
+}
+
+impl<'a, 'p> Trial<'a, 'p> {
+    pub(crate) fn new(
+        route: &'a mut Route<'p>,
+        choices: &'a [Choice],
+        objective: &'a Objective,
+        endings: &'a Endings,
+        started: Instant,
+        tell: &'a dyn Fn(&str),
+    ) -> Self {
+        Self {
+            route,
+            choices,
+            objective,
+            endings,
+            started,
+            tell,
+            log: Vec::new(),
+        }
+    }
+
+    /// Every measurement, in order.
+    pub(crate) fn into_log(self) -> Vec<Measured> {
+        self.log
+    }
+}
+
+/// The values of a point.
+pub(crate) fn values(choices: &[Choice], point: &[usize]) -> Vec<(Name, Value)> {
+    let value = |(choice, place): (&Choice, &usize)| {
+        let value = choice.values[*place].clone();
+        (choice.name.clone(), value)
+    };
+    choices.iter().zip(point).map(value).collect()
+}
+
+impl Surface for Trial<'_, '_> {
+    type Error = Stop;
+
+    fn measure(&mut self, point: &[usize]) -> Result<Sample, Stop> {
+        if let Ok(signal) = self.endings.signals().try_recv() {
+            return Err(Stop::Signal(signal));
+        }
+        if let Tried::Refused(why) = self.route.switch(&values(self.choices, point))? {
+            let is_present = self
+                .choices
+                .iter()
+                .zip(point)
+                .all(|(choice, place)| choice.present == *place);
+            if is_present {
+                let what = format!("the values of the file cannot be put in force: {why}");
+                return Err(Failure::new(what).into());
+            }
+            return Ok(Sample::Refused(why));
+        }
+        let figures = self.objective.measure(self.route)?;
+        let score = self.objective.score(&figures);
+        self.log.push(Measured {
+            point: point.to_vec(),
+            figures,
+            at: self.started.elapsed(),
+        });
+        Ok(Sample::Score(score))
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    fn note(&mut self, step: &Step) {
+        (self.tell)(&format!("  {}\n", report::step(self.choices, step)));
+    }
+}

@@ -1,0 +1,271 @@
+//! `tune`: values are found and written, and whatever happens, every node goes back to its own.
+
+use std::fs;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::world::{Ended, Process, World, run};
+
+/// What ends a file that nobody would want: fragments so small that any other is better.
+const SLOW: &str = "mtu = \"1KiB\"   # by hand\n";
+const FAST: [&str; 7] = [
+    "16KiB", "32KiB", "64KiB", "128KiB", "256KiB", "512KiB", "1MiB",
+];
+
+fn world(right: &str) -> World {
+    let world = World::over(right, "10s");
+    let text = fs::read_to_string(world.cluster()).unwrap();
+    // The table of the channel ends where that of the first node begins.
+    let text = text.replacen("[[node]]", &format!("{SLOW}\n# Who is here.\n[[node]]"), 1);
+    fs::write(world.cluster(), text).unwrap();
+    world
+}
+
+fn text(world: &World) -> String {
+    fs::read_to_string(world.cluster()).unwrap()
+}
+
+fn tunable(world: &World) -> (Process, Process) {
+    let serve = world.serve_with(&["--tunable"]);
+    (world.gateway_with(&["--tunable"]), serve)
+}
+
+fn json(ended: &Ended) -> Value {
+    let json: Value = serde_json::from_str(ended.succeeded().stdout.trim()).unwrap();
+    let budget = json["budget_seconds"].as_f64().unwrap();
+    assert!(json["seconds"].as_f64().unwrap() > 0.0 && budget > 0.0);
+    json
+}
+
+/// Nothing but the files that belong there.
+fn assert_tidy(world: &World) {
+    for entry in fs::read_dir(world.path(".")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        assert!(!name.starts_with(".madgate"), "{name} was left behind");
+    }
+}
+
+/// The way still works, with everybody's own values.
+fn assert_way(world: &World) {
+    let bench = world.start_bench(&["pingpong", "--time", "50ms"]).end();
+    bench.succeeded();
+}
+
+fn a_slow_route_becomes_fast(right: &str) {
+    let world = world(right);
+    let (gateway, serve) = tunable(&world);
+    let before = text(&world);
+    let report = world.path("report.html");
+    let ended = world
+        .start_tune(&[
+            "--knobs",
+            "channel.main.mtu",
+            "--budget",
+            "60s",
+            "--json",
+            "--report",
+            report.to_str().unwrap(),
+        ])
+        .end();
+    let json = json(&ended);
+    assert_eq!(json["verdict"], "better", "{json}");
+    assert!(json["ratio"]["low"].as_f64().unwrap() > 1.0);
+    assert!(json["measured"].as_array().unwrap().len() > 12);
+    let mtu = json["found"]["values"]["channel.main.mtu"]
+        .as_str()
+        .unwrap();
+    assert!(FAST.contains(&mtu), "{mtu}");
+    let after = before.replace("mtu = \"1KiB\"   #", &format!("mtu = \"{mtu}\"   #"));
+    assert_eq!(text(&world), after, "comments and order are kept");
+    let page = fs::read_to_string(&report).unwrap();
+    assert!(page.contains("<svg ") && page.contains(&format!("channel.main.mtu = {mtu}")));
+    assert_tidy(&world);
+    for process in [&gateway, &serve] {
+        process.wait_said(&["back to the values of the file: its tuner has ended"]);
+    }
+    // The new file is brought in by whoever runs the nodes.
+    gateway.terminate().succeeded();
+    serve.terminate().succeeded();
+    let (_gateway, _serve) = (world.gateway(), world.serve());
+    assert_way(&world);
+}
+
+#[test]
+fn a_slow_route_over_tcp_becomes_fast() {
+    a_slow_route_becomes_fast("tcp");
+}
+
+#[test]
+fn a_slow_route_to_shared_memory_becomes_fast() {
+    a_slow_route_becomes_fast("shm");
+}
+
+#[test]
+fn a_dry_run_writes_nothing_and_says_what_it_did() {
+    let world = world("shm");
+    let (_gateway, _serve) = tunable(&world);
+    let before = text(&world);
+    let ended = world
+        .start_tune(&["--budget", "15s", "--dry-run", "--for", "balanced"])
+        .end();
+    let stdout = &ended.succeeded().stdout;
+    for part in [
+        "a0 -> gw -> b0 on channel main",
+        "measurement",
+        "present  ",
+        "half round trip",
+    ] {
+        assert!(stdout.contains(part), "{part}: {stdout}");
+    }
+    assert_eq!(text(&world), before);
+    assert_tidy(&world);
+}
+
+#[test]
+fn a_sweep_measures_every_combination() {
+    let world = world("shm");
+    let (_gateway, _serve) = tunable(&world);
+    let before = text(&world);
+    let output = world.path("tuned.toml");
+    let ended = world
+        .start_tune(&[
+            "--knobs",
+            "gateway.handover,gateway.splice",
+            "--sweep",
+            "--for",
+            "latency",
+            "--budget",
+            "30s",
+            "--json",
+            "--output",
+            output.to_str().unwrap(),
+        ])
+        .end();
+    let json = json(&ended);
+    let swept = json["steps"].as_array().unwrap().iter();
+    assert_eq!(
+        swept.filter(|step| step["step"] == "swept").count(),
+        4,
+        "{json}"
+    );
+    assert_eq!(output.exists(), json["verdict"] == "better", "{json}");
+    assert_eq!(text(&world), before);
+    assert_tidy(&world);
+}
+
+#[test]
+fn remote_write_is_tuned_with_all_its_knobs() {
+    let world = world("hsl");
+    let (_gateway, _serve) = tunable(&world);
+    let ended = world
+        .start_tune(&[
+            "--knobs",
+            "network.right.threshold,network.right.mode,network.right.slot_bytes,network.right.slots",
+            "--budget",
+            "30s",
+            "--dry-run",
+            "--json",
+        ])
+        .end();
+    let json = json(&ended);
+    let steps = json["steps"].as_array().unwrap();
+    assert!(steps.iter().all(|step| step["step"] != "refused"), "{json}");
+    assert!(json["measured"].as_array().unwrap().len() > 1, "{json}");
+}
+
+#[test]
+fn everybody_goes_back_when_the_tuner_is_killed() {
+    let world = world("shm");
+    let (gateway, serve) = tunable(&world);
+    let before = text(&world);
+    let tuner = world.start_tune(&["--budget", "10min", "--json"]);
+    for process in [&gateway, &serve] {
+        process.wait_said(&["trial 2 of a0"]);
+    }
+    tuner.kill();
+    for process in [&gateway, &serve] {
+        process.wait_said(&["back to the values of the file: the lease has ended"]);
+    }
+    assert_eq!(text(&world), before);
+    assert_way(&world);
+}
+
+#[test]
+fn a_tuner_that_is_told_to_end_leaves_nothing_behind() {
+    let world = world("shm");
+    let (gateway, serve) = tunable(&world);
+    let before = text(&world);
+    let tuner = world.start_tune(&["--budget", "10min", "--json"]);
+    gateway.wait_said(&["trial 2 of a0"]);
+    tuner.signal(Signal::INT);
+    let ended = tuner.end();
+    assert_eq!(ended.status.code(), Some(130), "{ended:?}");
+    assert!(ended.stderr.contains("nothing was written"), "{ended:?}");
+    for process in [&gateway, &serve] {
+        process.wait_said(&["back to the values of the file: its tuner has ended"]);
+    }
+    assert_eq!(text(&world), before);
+    assert_tidy(&world);
+    assert_way(&world);
+}
+
+#[test]
+fn nodes_that_cannot_be_tuned_say_so() {
+    let world = world("shm");
+    let mut serve = world.serve_with(&["--tunable"]);
+    let gateway = world.gateway();
+    let ended = world.start_tune(&["--budget", "10s"]).end();
+    ended.failed_with(&["gw cannot be tuned: this node does not run with --tunable"]);
+    drop(gateway);
+    let _gateway = world.gateway_with(&["--tunable"]);
+    assert!(serve.is_running());
+    drop(serve);
+    let _serve = world.serve();
+    let ended = world.start_tune(&["--budget", "10s"]).end();
+    ended.failed_with(&["b0 cannot be tuned: this node does not run with --tunable"]);
+    assert_way(&world);
+}
+
+#[test]
+fn what_cannot_be_written_is_said_before_anything_is_measured() {
+    let world = world("shm");
+    let before = text(&world);
+    // Nobody is there who could be asked.
+    let missing = world.path("missing").join("tuned.toml");
+    let folder = world.path(".");
+    for (option, path) in [
+        ("--output", &missing),
+        ("--output", &folder),
+        ("--report", &missing),
+    ] {
+        let ended = world.start_tune(&[option, path.to_str().unwrap()]).end();
+        ended.failed_with(&["cannot write ", path.to_str().unwrap()]);
+    }
+    assert_eq!(text(&world), before);
+    assert_tidy(&world);
+}
+
+#[test]
+fn knobs_are_listed_and_those_of_other_routes_refused() {
+    let world = world("shm");
+    let listed = run([
+        "tune".as_ref(),
+        "list".as_ref(),
+        world.cluster().as_os_str(),
+    ]);
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    for part in [
+        "channel.main.mtu = 1KiB (by default 256KiB)",
+        "gateway.depth = 2 (the default)",
+        "network.right.slot_bytes = 65664B (the default)",
+        "tried: ",
+    ] {
+        assert!(listed.contains(part), "{part}: {listed}");
+    }
+    let (_gateway, _serve) = tunable(&world);
+    let ended = world
+        .start_tune(&["--knobs", "network.right.threshold"])
+        .end();
+    ended.failed_with(&["network.right.threshold does nothing on this route"]);
+}
