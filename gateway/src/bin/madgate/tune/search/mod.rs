@@ -21,6 +21,7 @@ mod sweep;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use super::statistics::Estimate;
@@ -150,6 +151,8 @@ struct Search<'a, S> {
     steps: Vec<Step>,
     /// Points that cannot be had.
     refused: Vec<Point>,
+    /// Values of knobs that were looked at.
+    seen: HashSet<(usize, usize)>,
     unseen: usize,
     samples: usize,
     /// What one measurement takes: an average in which the last ones count most.
@@ -165,6 +168,8 @@ impl<'a, S: Surface> Search<'a, S> {
             incumbent: present(dimensions),
             steps: Vec::new(),
             refused: Vec::new(),
+            // What is there is looked at all the time.
+            seen: present(dimensions).into_iter().enumerate().collect(),
             unseen: 0,
             samples: 0,
             cost: Duration::ZERO,

@@ -46,10 +46,12 @@ impl<S: Surface> Search<'_, S> {
             self.note_looks(&candidates, look + 1);
             candidates.sort_by(|one, other| other.promise().total_cmp(&one.promise()));
             if look == 0 {
-                self.unseen = candidates
-                    .iter()
-                    .filter(|candidate| candidate.ratios.is_empty())
-                    .count();
+                // Another time they may have been looked at beside something else.
+                let is_unseen = |candidate: &&Candidate| {
+                    candidate.ratios.is_empty()
+                        && !self.seen.contains(&(candidate.dimension, candidate.value))
+                };
+                self.unseen = candidates.iter().filter(is_unseen).count();
                 candidates.retain(|candidate| !candidate.ratios.is_empty());
                 candidates.truncate(candidates.len().div_ceil(2));
             }
@@ -61,6 +63,7 @@ impl<S: Surface> Search<'_, S> {
     fn note_looks(&mut self, candidates: &[Candidate], looks: usize) {
         for candidate in candidates {
             if candidate.ratios.len() == looks {
+                self.seen.insert((candidate.dimension, candidate.value));
                 self.found(Step::Screened {
                     dimension: candidate.dimension,
                     value: candidate.value,
