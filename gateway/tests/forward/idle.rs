@@ -1,9 +1,10 @@
 //! What links cost while nothing happens.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::io::{BufRead, BufReader, Lines};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 
+use madgate_gateway::Gateway;
 use madgate_vchannel::Cluster;
 use madgate_vchannel::conductor::LinkKind;
 
@@ -36,58 +37,88 @@ fn a_thousand_idle_links_cost_little() {
         world = world.node(&format!("a{at}"), &[("left", "tcp")]);
     }
     let world = world.channel("main", &["left", "right"]);
-    let gateway = world.gateway("gw");
-    let before = resident_bytes();
-    let mut nodes = Nodes::start(&world);
-    world.wait_until("all links are up", || gateway.counters().links == NODES);
-    let took = resident_bytes().saturating_sub(before);
+    world.cluster();
+    let mut gateway = Other::start(&world, "idle::gateway_of_its_own_process");
+    gateway.line("ready");
+    let mut nodes = Other::start(&world, "idle::nodes_of_their_own_process");
+    let took: u64 = gateway.line("took ").parse().unwrap();
     println!(
         "{NODES} idle links: {} KiB, {} bytes each",
         took >> 10,
         took / NODES as u64
     );
     assert!(took < MOST_BYTES, "{took} bytes");
-    let sleeps = |counters: &madgate_gateway::Counters| counters.networks[0].sleeps;
-    nodes.ping();
-    assert!(sleeps(&gateway.counters()) > 0, "the receiver sleeps");
+    nodes.go_on();
+    nodes.line("all answered");
+    gateway.go_on();
+    let sleeps: u64 = gateway.line("slept ").parse().unwrap();
+    assert!(sleeps > 0, "the receiver sleeps");
 }
 
-/// All nodes on the left, in a process of their own.
-struct Nodes(Child);
+/// Another process of this test: what else is tested at the same time does not count there.
+struct Other {
+    child: Child,
+    output: Lines<BufReader<ChildStdout>>,
+}
 
-impl Nodes {
-    fn start(world: &World) -> Self {
-        let child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "idle::nodes_of_their_own_process", "--nocapture"])
+impl Other {
+    fn start(world: &World, role: &str) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", role, "--nocapture"])
             .env(CLUSTER, world.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        Self(child)
+        let output = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { child, output }
     }
 
-    /// Waits until the process says that the gateway answers over each link.
-    fn ping(&mut self) {
-        drop(self.0.stdin.take());
-        let output = BufReader::new(self.0.stdout.take().unwrap());
-        assert!(
-            output
-                .lines()
-                .any(|line| line.unwrap().contains("all answered"))
-        );
+    /// Lets it go on with its second half.
+    fn go_on(&mut self) {
+        drop(self.child.stdin.take());
+    }
+
+    /// Waits for a line with `what` in it; what follows that.
+    fn line(&mut self, what: &str) -> String {
+        let rest_of = |line: String| Some(line.split_once(what)?.1.to_owned());
+        let mut lines = self.output.by_ref().map(Result::unwrap);
+        lines.find_map(rest_of).expect(what)
     }
 }
 
-impl Drop for Nodes {
+impl Drop for Other {
     fn drop(&mut self) {
         // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
-/// Not a test of its own: the other process of the one above.
+/// Waits until the other process has seen what there was to see.
+fn wait_for_word() {
+    std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).unwrap();
+}
+
+/// Not a test of its own: a process of the one above.
+#[test]
+fn gateway_of_its_own_process() {
+    let Some(path) = std::env::var_os(CLUSTER) else {
+        return;
+    };
+    let cluster = Arc::new(Cluster::read(path).unwrap());
+    let gateway = Gateway::start(cluster, "gw").unwrap();
+    let before = resident_bytes();
+    println!("ready");
+    while gateway.counters().links < NODES {
+        std::thread::yield_now();
+    }
+    println!("took {}", resident_bytes().saturating_sub(before));
+    wait_for_word();
+    println!("slept {}", gateway.counters().networks[0].sleeps);
+}
+
+/// Not a test of its own: a process of the one above.
 #[test]
 fn nodes_of_their_own_process() {
     let Some(path) = std::env::var_os(CLUSTER) else {
@@ -104,8 +135,7 @@ fn nodes_of_their_own_process() {
             )
         })
         .collect();
-    // The other process closes this input when it has looked.
-    std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).unwrap();
+    wait_for_word();
     members.iter_mut().for_each(Member::ping);
     println!("all answered");
 }
