@@ -3,7 +3,9 @@
 //! - about the cluster file: [`keygen`], [`check`], [`routes`];
 //! - services and their clients: [`gateway`], [`serve`], [`cp`], [`bench`](mod@bench), and all of them
 //!   together: [`demo`];
-//! - what a node answers: [`service`]; how files are copied: [`files`].
+//! - what a node answers: [`service`]; how files are copied: [`files`];
+//! - finding values for the cluster file: [`tune`]; what can be set: [`knobs`]; what the nodes of a
+//!   route do for it: [`tunable`].
 
 #![forbid(unsafe_code)]
 
