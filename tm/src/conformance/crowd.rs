@@ -64,6 +64,7 @@ pub fn many_links(rig: &Rig) {
                 }
             });
             let mut received = vec![Vec::new(); links];
+            let mut in_vain = 0;
             let mut missing: HashSet<usize> = (0..links).collect();
             while !missing.is_empty() {
                 let ready = poller.wait(Some(SILENCE)).expect("waiting").to_vec();
@@ -74,10 +75,9 @@ pub fn many_links(rig: &Rig) {
                 );
                 for event in ready {
                     let index = usize::try_from(event.token).expect("an index");
-                    assert!(
-                        event.readable && missing.contains(&index),
-                        "woken for nothing"
-                    );
+                    // What a card does for itself may show once more on each link.
+                    in_vain += usize::from(!missing.contains(&index));
+                    assert!(event.readable && in_vain <= links, "woken for nothing");
                     let receiver = acceptors[index].receiver.as_mut();
                     receiver.acknowledge_wake();
                     loop {

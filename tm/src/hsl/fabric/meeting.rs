@@ -228,7 +228,7 @@ impl Side {
         let receives = domain.facts.receives.min(RECEIVES_MOST);
         // Room for each operation's end, and for all that may be told of at once.
         let entries = geometry.receiver_list().entries + operations;
-        let sleeps = geometry.mode != Mode::Polling;
+        let sleeps = geometry.mode != Mode::Polling && domain.facts.wakes;
         let open = || {
             let queue = Queue::open(&domain, entries, sleeps)?;
             Opened::open(&domain, queue, operations, receives)
