@@ -81,7 +81,7 @@ impl Link {
                 urgent: LaneOutput::new(urgent, LaneClass::Urgent),
                 bulk: LaneOutput::new(bulk, LaneClass::Bulk),
                 held_until: None,
-                is_timed: false,
+                timed_for: None,
                 departed: Vec::new(),
                 departed_at: Time(0),
                 control: Vec::new(),
@@ -242,8 +242,8 @@ pub(crate) struct Output {
     pub(crate) bulk: LaneOutput,
     /// When more may leave, if something waits for a rate.
     pub(crate) held_until: Option<Time>,
-    /// Whether the sender's thread looks again then.
-    pub(crate) is_timed: bool,
+    /// When the sender's thread looks again.
+    pub(crate) timed_for: Option<Time>,
     /// What has left and the flow table does not know of yet.
     pub(crate) departed: Vec<Departed>,
     /// When it did.
@@ -261,6 +261,12 @@ impl Output {
 
     pub(crate) fn lanes(&mut self) -> [&mut LaneOutput; 2] {
         [&mut self.urgent, &mut self.bulk]
+    }
+
+    /// Whether the sender's thread has to be told when to look again: it does not, or too late.
+    pub(crate) fn needs_time(&self) -> bool {
+        self.held_until
+            .is_some_and(|until| self.timed_for.is_none_or(|timed| until < timed))
     }
 
     /// Whether there is a lane that something can be offered to.

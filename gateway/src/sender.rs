@@ -162,7 +162,7 @@ impl Sender {
         self.watch.end(Stage::HandingOver);
         let mut output = link.output();
         if let Some(at) = output.held_until {
-            if !std::mem::replace(&mut output.is_timed, true) {
+            if output.timed_for.replace(at).is_none() {
                 self.timed.push_back(Arc::clone(link));
             }
             self.timed_until = self.timed_until.into_iter().chain([at]).min();
@@ -206,7 +206,7 @@ impl Sender {
                 let Some(link) = self.timed.pop_front() else {
                     break;
                 };
-                link.output().is_timed = false;
+                link.output().timed_for = None;
                 self.attend(&link);
             }
             if read(&self.hub().tally.sends) == sends {

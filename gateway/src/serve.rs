@@ -45,7 +45,7 @@ impl Engine {
                 .lanes()
                 .iter()
                 .any(|lane| lane.is_blocked && !lane.is_watched);
-            let needs_thread = waits_for_room || (output.held_until.is_some() && !output.is_timed);
+            let needs_thread = waits_for_room || output.needs_time();
             drop(output);
             match pumped {
                 Ok(()) if needs_thread => hub.hand_over(link),

@@ -171,3 +171,29 @@ fn channels_share_a_link_by_weight() {
         assert!(beside < MESSAGES.len() * 7 / 8, "{beside}");
     });
 }
+
+#[test]
+fn a_flow_that_waits_for_long_does_not_keep_another_waiting() {
+    let world = World::new("")
+        .networks(&[("left", "tcp"), ("right", "tcp")])
+        .node("a0", &[("left", "tcp")])
+        .node("gw", &[("left", "tcp"), ("right", "tcp")])
+        .node("b0", &[("right", "tcp")])
+        .channel("main", &["left", "right"])
+        .and(RATE_TEXT)
+        .channel("trickle", &["left", "right"])
+        .and("rate = \"8kbit/s\"");
+    let gateway = world.gateway("gw");
+    let (a, b) = (world.node_of("a0"), world.node_of("b0"));
+    let trickle = |node: &Node| Node {
+        session: node.session.clone(),
+        channel: node.session.channel("trickle").unwrap(),
+    };
+    let (a_trickle, b_trickle) = (trickle(&a), trickle(&b));
+    // Two messages of a minute's bytes: the second waits at the gateway until then.
+    send_all(&a_trickle, "b0", &[60_000, 60_000]);
+    receive_all(&b_trickle, &[60_000]);
+    world.wait_until("it waits", || gateway.counters().queued_bytes > 0);
+    assert_limited(rate_of(&a, &b, "b0"), "beside one that waits");
+    assert!(gateway.counters().queued_bytes > 0, "it still waits");
+}
