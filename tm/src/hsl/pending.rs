@@ -1,5 +1,5 @@
 //! Slots that go back from any thread, through one door: whoever finds it open takes along what
-//! the others have laid down, and nobody waits.
+//! the others have laid down, and nobody waits. Who has several lays all of them down first.
 //!
 //! ```text
 //!  who gives back                    who is at the door
@@ -51,14 +51,8 @@ impl<T> Pending<T> {
         }
     }
 
-    /// Slot `slot` goes back: `publish` is called with its group and the bits of both kinds,
-    /// here, or by whoever is at the door.
-    pub(super) fn give_back(
-        &self,
-        place: Place,
-        slot: u32,
-        mut publish: impl FnMut(&mut T, u32, [u64; 2]),
-    ) {
+    /// Lays slot `slot` down: it goes back when somebody next passes the door.
+    pub(super) fn lay_down(&self, place: Place, slot: u32) {
         let kind = match place {
             Place::Control => 0,
             Place::Buffer => 1,
@@ -68,6 +62,11 @@ impl<T> Pending<T> {
         // Release: what this thread read from the slot, it has read.
         words[kind].fetch_or(1 << (slot % GROUP), Ordering::Release);
         self.marked.fetch_or(1 << group, Ordering::Release);
+    }
+
+    /// What has been laid down goes back: `publish` is called with each group and the bits of
+    /// both kinds, here, or by whoever is at the door.
+    pub(super) fn pass(&self, mut publish: impl FnMut(&mut T, u32, [u64; 2])) {
         // SYNC POINT D: before a failed `try_lock`, against the look at the marks below.
         fence(Ordering::SeqCst);
         while let Some(mut door) = try_lock(&self.door) {

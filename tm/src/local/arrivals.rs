@@ -72,8 +72,8 @@ impl<B: GoesBack + 'static> Arrivals<B> {
         Ok(unsafe { ReceivedSlot::new(owner, slot, bytes) })
     }
 
-    /// Appends the bytes of a slot that the peer says to have filled to `into` and gives the
-    /// slot back; how many they are, or what is wrong. For the receiving half alone.
+    /// Appends the bytes of a slot that the peer says to have filled to `into`; how many they
+    /// are, or what is wrong. For the receiving half alone, which then gives the slot back.
     pub(crate) fn copy(
         &self,
         slot: u32,
@@ -91,7 +91,6 @@ impl<B: GoesBack + 'static> Arrivals<B> {
         unsafe {
             ptr::copy_nonoverlapping(bytes.as_ptr().cast(), target.as_mut_ptr(), target.len());
         }
-        self.back.give_back(slot);
         Ok(bytes.len())
     }
 

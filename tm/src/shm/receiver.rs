@@ -14,7 +14,7 @@ use super::violation;
 use crate::lane::{LaneError, LaneReceiver, ReceivedSlot, Shape};
 use crate::local::LOOKS_BETWEEN_CHECKS;
 use crate::local::armed::{ArmedFlag, ArmedWatch};
-use crate::local::arrivals::Arrivals;
+use crate::local::arrivals::{Arrivals, GoesBack};
 use crate::local::bell::Bell;
 use crate::local::memory::{OwnWords, PeerWords};
 use crate::local::ring::{RingReader, SharedRingWriter};
@@ -130,13 +130,18 @@ impl LaneReceiver for ShmReceiver {
     }
 
     fn try_receive_copy(&mut self, into: &mut BytesMut) -> Result<Option<usize>, LaneError> {
-        if let Some(bytes) = self.take(|slots, slot, length| slots.copy(slot, length, into))? {
+        let mut copy = |slots: &Arc<Arrivals<Returns>>, slot, length| {
+            let bytes = slots.copy(slot, length, into)?;
+            slots.back().give_back(slot);
+            Ok(bytes)
+        };
+        if let Some(bytes) = self.take(&mut copy)? {
             return Ok(Some(bytes));
         }
         if self.is_peer_there() {
             return Ok(None);
         }
-        let last = self.take(|slots, slot, length| slots.copy(slot, length, into))?;
+        let last = self.take(copy)?;
         last.map(Some).ok_or(LaneError::Closed)
     }
 

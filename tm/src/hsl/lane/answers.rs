@@ -42,8 +42,14 @@ impl<S: Sending> Answers<S> {
         self.failed.load(Ordering::Relaxed)
     }
 
-    fn give_back(&self, place: Place, slot: u32) {
-        self.pending.give_back(place, slot, |card, group, freed| {
+    /// A slot of this side's is free again, which the other side is told with the next answer.
+    pub(super) fn lay_down(&self, place: Place, slot: u32) {
+        self.pending.lay_down(place, slot);
+    }
+
+    /// Tells the other side which slots are free again.
+    pub(super) fn tell(&self) {
+        self.pending.pass(|card, group, freed| {
             if answer(card, self.peer, group, freed).is_err() {
                 self.failed.store(true, Ordering::Relaxed);
             }
@@ -84,7 +90,8 @@ pub(super) struct ControlBack<S>(pub(super) Arc<Answers<S>>);
 
 impl<S: Sending> GoesBack for ControlBack<S> {
     fn give_back(&self, slot: u32) {
-        self.0.give_back(Place::Control, slot);
+        self.0.lay_down(Place::Control, slot);
+        self.0.tell();
     }
 }
 
@@ -94,6 +101,7 @@ pub(super) struct BufferBack<S>(pub(super) Arc<Answers<S>>);
 
 impl<S: Sending> GoesBack for BufferBack<S> {
     fn give_back(&self, slot: u32) {
-        self.0.give_back(Place::Buffer, slot);
+        self.0.lay_down(Place::Buffer, slot);
+        self.0.tell();
     }
 }

@@ -9,6 +9,7 @@ use bytes::BytesMut;
 use super::answers::{Answers, BufferBack, ControlBack};
 use crate::hsl::layout::Geometry;
 use crate::hsl::message::{Kind, kind_of};
+use crate::hsl::pending::Place;
 use crate::hsl::put::{Device, NodeNumber, PutError, Received, Receiving};
 use crate::hsl::{failure, violation};
 use crate::lane::{LaneError, LaneReceiver, ReceivedSlot, Shape};
@@ -24,17 +25,16 @@ pub(crate) struct HslReceiver<D: Device> {
     control: Arc<Arrivals<ControlBack<D::Sending>>>,
     buffers: Arc<Arrivals<BufferBack<D::Sending>>>,
     answers: Arc<Answers<D::Sending>>,
+    /// Slots that were read and that the other side has not been told of.
+    untold: u32,
     /// Calls that found nothing since the peer was last known to be there.
     looks: u32,
     state: State,
 }
 
-/// Which transmission module a message came by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Module {
-    Control,
-    Rendezvous,
-}
+/// Slots that were read before the other side is told of them: an answer is an entry in its
+/// list, and has room for those of a whole group.
+const UNTOLD_MOST: u32 = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -70,16 +70,17 @@ where
             control: Arc::new(Arrivals::new(own.clone(), geometry.control_row(), control)),
             buffers: Arc::new(Arrivals::new(own.clone(), geometry.buffer_row(), buffers)),
             answers,
+            untold: 0,
             looks: 0,
             state: State::Open,
         }
     }
 
-    /// The next message, as `take` has it: from which transmission module, which slot, and how
-    /// many bytes; or says is wrong with it.
+    /// The next message, as `take` has it: in which kind of slot, which of them, and how many
+    /// bytes; or says is wrong with it.
     fn take<R>(
         &mut self,
-        take: impl FnOnce(&Self, Module, u32, u32) -> Result<R, &'static str>,
+        take: impl FnOnce(&Self, Place, u32, u32) -> Result<R, &'static str>,
     ) -> Result<Option<R>, LaneError> {
         if self.state == State::Violated {
             return Err(LaneError::Closed);
@@ -95,8 +96,8 @@ where
             message, length, ..
         } = received;
         let taken = match kind_of(message) {
-            Some((Kind::Short, slot)) => take(self, Module::Control, slot, length),
-            Some((Kind::Data, slot)) => take(self, Module::Rendezvous, slot, length),
+            Some((Kind::Short, slot)) => take(self, Place::Control, slot, length),
+            Some((Kind::Data, slot)) => take(self, Place::Buffer, slot, length),
             _ => Err("that is no message of a lane"),
         };
         taken.map(Some).map_err(|what| {
@@ -106,15 +107,26 @@ where
     }
 
     /// Hands a slot out.
-    fn receive(
-        &self,
-        module: Module,
-        slot: u32,
-        length: u32,
-    ) -> Result<ReceivedSlot, &'static str> {
-        match module {
-            Module::Control => self.control.receive(slot, length),
-            Module::Rendezvous => self.buffers.receive(slot, length),
+    fn receive(&self, place: Place, slot: u32, length: u32) -> Result<ReceivedSlot, &'static str> {
+        match place {
+            Place::Control => self.control.receive(slot, length),
+            Place::Buffer => self.buffers.receive(slot, length),
+        }
+    }
+
+    /// A slot was read: the other side is told with several others, or when nothing more has come.
+    fn lay_down(&mut self, (place, slot): (Place, u32)) {
+        self.answers.lay_down(place, slot);
+        self.untold += 1;
+        if self.untold >= UNTOLD_MOST.min(self.geometry.slots() / 4) {
+            self.tell();
+        }
+    }
+
+    /// Tells the other side which slots were read.
+    fn tell(&mut self) {
+        if std::mem::take(&mut self.untold) > 0 {
+            self.answers.tell();
         }
     }
 
@@ -177,18 +189,24 @@ where
     }
 
     fn try_receive_copy(&mut self, into: &mut BytesMut) -> Result<Option<usize>, LaneError> {
-        let mut copy = |this: &Self, module, slot, length| match module {
-            Module::Control => this.control.copy(slot, length, into),
-            Module::Rendezvous => this.buffers.copy(slot, length, into),
+        let mut copy = |this: &Self, place, slot, length| {
+            let bytes = match place {
+                Place::Control => this.control.copy(slot, length, into),
+                Place::Buffer => this.buffers.copy(slot, length, into),
+            };
+            Ok((bytes?, (place, slot)))
         };
-        if let Some(bytes) = self.take(&mut copy)? {
-            return Ok(Some(bytes));
+        let mut copied = self.take(&mut copy)?;
+        if copied.is_none() {
+            self.tell();
+            if self.is_peer_there() {
+                return Ok(None);
+            }
+            copied = self.take(&mut copy)?;
         }
-        if self.is_peer_there() {
-            return Ok(None);
-        }
-        let last = self.take(&mut copy)?;
-        last.map(Some).ok_or(LaneError::Closed)
+        let (bytes, read) = copied.ok_or(LaneError::Closed)?;
+        self.lay_down(read);
+        Ok(Some(bytes))
     }
 
     fn may_have_arrived(&self) -> bool {
@@ -199,6 +217,7 @@ where
         // Before arming: a ring that this takes in belongs to an earlier arming, or its
         // cause is found by the look below.
         self.check_peer();
+        self.tell();
         let sleeps = self.list.arm();
         if self.list.has_next() && self.state != State::Violated {
             return Ok(false);

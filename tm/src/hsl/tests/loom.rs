@@ -18,7 +18,8 @@ fn loom_everything_that_is_given_back_is_published_once() {
         let published = [0_u64; 2];
         let pending = Arc::new(Pending::new(64, published));
         let give_back = |pending: &Pending<[u64; 2]>, place, slot| {
-            pending.give_back(place, slot, |published, group, words| {
+            pending.lay_down(place, slot);
+            pending.pass(|published, group, words| {
                 assert_eq!(group, 0);
                 for (published, word) in published.iter_mut().zip(words) {
                     assert_eq!(*published & word, 0, "published twice");
@@ -52,7 +53,8 @@ fn loom_what_a_slot_was_used_for_is_over_when_it_is_published() {
             let (pending, slot) = (Arc::clone(&pending), Arc::clone(&slot));
             thread::spawn(move || {
                 slot.with(|_| ());
-                pending.give_back(Place::Control, 0, |(), _, [control, _]| {
+                pending.lay_down(Place::Control, 0);
+                pending.pass(|(), _, [control, _]| {
                     if control & 1 == 1 {
                         used.with_mut(|_| ());
                     }
@@ -60,7 +62,8 @@ fn loom_what_a_slot_was_used_for_is_over_when_it_is_published() {
             })
         };
         let used = Arc::clone(&slot);
-        pending.give_back(Place::Control, 1, |(), _, [control, _]| {
+        pending.lay_down(Place::Control, 1);
+        pending.pass(|(), _, [control, _]| {
             if control & 1 == 1 {
                 // The other side may write it from here on.
                 used.with_mut(|_| ());
