@@ -235,18 +235,17 @@ impl Channel {
     }
 
     fn claim_from(&self, core: &mut Core, from: NodeId) -> Option<Claimed> {
-        let found = core.in_flows.iter().position(|flow| {
-            flow.source == from.rank() && flow.channel == self.id.0 && flow.has_message()
-        });
+        let index = core.in_flow(from, self.id)?;
         // It stays in the list of flows that are ready, where it will be passed over.
-        Some(Claimed::new(core, u32::try_from(found?).ok()?))
+        let has_message = core.in_flows[index as usize].has_message();
+        has_message.then(|| Claimed::new(core, index))
     }
 
     fn unpack(&self, claimed: Claimed) -> Unpacking<'_> {
         if claimed.is_dirty {
             self.session.inner().flush_dirty();
         }
-        Unpacking::new(self, claimed.flow, claimed.early)
+        Unpacking::new(self, claimed.flow, claimed.source, claimed.early)
     }
 }
 
@@ -261,6 +260,7 @@ fn this_thread() -> ThreadId {
 /// A message that a thread is about to unpack.
 struct Claimed {
     flow: u32,
+    source: NodeId,
     /// The message, if it was taken out of the flow; else the flow is claimed for it.
     early: Option<Early>,
     /// Whether something is to be sent, such as credit.
@@ -271,6 +271,7 @@ impl Claimed {
     fn new(core: &mut Core, index: u32) -> Self {
         core.messages_claimed = core.messages_claimed.wrapping_add(1);
         let flow = &mut core.in_flows[index as usize];
+        let source = NodeId(flow.source);
         flow.is_claimed = true;
         flow.inbox.begin_message();
         let early = flow.inbox.take_early();
@@ -280,6 +281,7 @@ impl Claimed {
         }
         Self {
             flow: index,
+            source,
             early,
             is_dirty: core.has_chores(),
         }

@@ -67,6 +67,7 @@ use crate::session::{Broken, Core, Early, Packed, Straight, Taken, Wanted};
 pub struct Unpacking<'a> {
     channel: &'a Channel,
     flow: u32,
+    source: NodeId,
     next_block: u32,
     /// The whole message, where it was small and all there: the flow is claimed no longer.
     early: Option<Early>,
@@ -83,10 +84,16 @@ enum State {
 }
 
 impl<'a> Unpacking<'a> {
-    pub(crate) const fn new(channel: &'a Channel, flow: u32, early: Option<Early>) -> Self {
+    pub(crate) const fn new(
+        channel: &'a Channel,
+        flow: u32,
+        source: NodeId,
+        early: Option<Early>,
+    ) -> Self {
         Self {
             channel,
             flow,
+            source,
             next_block: 0,
             early,
             kept: Vec::new(),
@@ -96,8 +103,8 @@ impl<'a> Unpacking<'a> {
 
     /// The node that packed the message.
     #[must_use]
-    pub fn source(&self) -> NodeId {
-        NodeId(self.channel.session().inner().lock().in_flows[self.flow as usize].source)
+    pub const fn source(&self) -> NodeId {
+        self.source
     }
 
     /// Unpacks a block that was packed *express*: it is there when this returns. Its size

@@ -11,6 +11,7 @@ use super::crumbs::Crumbs;
 use super::early::{self, Early};
 use super::flows::InFlow;
 use super::inbox::Broken;
+use crate::cluster::{ChannelId, NodeId};
 
 /// Where a payload that is still arriving belongs.
 #[derive(Debug)]
@@ -575,6 +576,16 @@ impl Core {
             ));
         }
         self.mark_dirty(link);
+    }
+
+    /// The flow from `source` over `channel`, if anything of it ever came.
+    pub(crate) fn in_flow(&self, source: NodeId, channel: ChannelId) -> Option<u32> {
+        let key = FlowKey {
+            channel: channel.0,
+            source: source.rank(),
+            destination: self.node.rank(),
+        };
+        self.in_by_key.get(&key).copied()
     }
 
     pub(super) fn find_in_flow(&mut self, key: FlowKey) -> Option<u32> {
