@@ -165,16 +165,9 @@ pub(crate) fn remote_writes() -> Vec<&'static str> {
     [&["hsl"], &fabrics()[..]].concat()
 }
 
-/// Adds providers that now and then end the process that uses them (`docs/hsl.md` says how): all
-/// tests of this program would end with it.
-const ALL_PROVIDERS: &str = "MADGATE_ALL_PROVIDERS";
-
 /// The same, with those of libfabric's that need no hardware.
 pub(crate) fn fabrics() -> Vec<&'static str> {
-    let mut all = vec!["hsl tcp;ofi_rxm"];
-    if std::env::var_os(ALL_PROVIDERS).is_some() {
-        all.extend(["hsl shm", "hsl sockets"]);
-    }
+    let mut all = vec!["hsl tcp;ofi_rxm", "hsl shm", "hsl sockets"];
     all.retain(|protocol| {
         let card = Card::Libfabric {
             provider: split(protocol).1.map(str::to_owned),

@@ -182,7 +182,7 @@ fn finish(waiting: &mut dyn Establishing) -> Lane {
     loop {
         match waiting.advance().expect("advancing") {
             Some(lane) => return lane,
-            None => wait_for(waiting.as_fd(), Interest::Readable),
+            None => wait_for(waiting.as_fd(), Interest::Readable, waiting),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Strangers, and how the suite gets its lanes.
 
+use std::fmt;
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
 
@@ -42,19 +43,19 @@ impl Pair {
     }
 }
 
-/// Sleeps until `source` is ready.
-pub(super) fn wait_for(source: impl AsFd, interest: Interest) {
+/// Sleeps until `source` is ready, which is of `whose` making.
+pub(super) fn wait_for(source: impl AsFd, interest: Interest, whose: &dyn fmt::Debug) {
     let mut poller = Poller::new().expect("a poller");
     poller.add(&source, 0, interest).expect("adding");
     let heard = !poller.wait(Some(SILENCE)).expect("waiting").is_empty();
-    assert!(heard, "nothing happened within {SILENCE:?}");
+    assert!(heard, "nothing happened within {SILENCE:?}: {whose:#?}");
 }
 
 pub(super) fn accept(listener: &mut dyn Listener) -> Box<dyn Stranger> {
     loop {
         match listener.try_accept().expect("accepting") {
             Some(stranger) => return stranger,
-            None => wait_for(listener.as_fd(), Interest::Readable),
+            None => wait_for(listener.as_fd(), Interest::Readable, listener),
         }
     }
 }
@@ -72,7 +73,7 @@ pub(super) fn write_all(stranger: &mut dyn Stranger, mut bytes: &[u8]) {
         match stranger.try_write(bytes) {
             Ok(count) => bytes = &bytes[count..],
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                wait_for(stranger.as_fd(), Interest::Writable);
+                wait_for(stranger.as_fd(), Interest::Writable, &stranger);
             }
             Err(error) => panic!("writing to a stranger: {error}"),
         }
@@ -87,7 +88,7 @@ pub(super) fn read_exact<const N: usize>(stranger: &mut dyn Stranger) -> [u8; N]
             Ok(0) => panic!("the stranger closed after {filled} of {N} bytes"),
             Ok(count) => filled += count,
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                wait_for(stranger.as_fd(), Interest::Readable);
+                wait_for(stranger.as_fd(), Interest::Readable, &stranger);
             }
             Err(error) => panic!("reading from a stranger: {error}"),
         }
@@ -116,7 +117,7 @@ pub fn handshake_bytes(rig: &Rig) {
     assert_eq!(read_exact(dialer.as_mut()), [2; 300]);
 
     drop(dialer);
-    wait_for(acceptor.as_fd(), Interest::Readable);
+    wait_for(acceptor.as_fd(), Interest::Readable, &acceptor);
     assert_eq!(acceptor.try_read(&mut [0; 8]).expect("the end"), 0);
     let mut waiting = acceptor.establish(LaneClass::Urgent).expect("establishing");
     // Where setting up needs the peer, its absence is noticed; where not, the lane ends.
@@ -148,7 +149,7 @@ pub fn absent_peer(rig: &Rig) {
         match stranger.try_write(b"?") {
             Ok(_) => panic!("somebody answers at {endpoint}"),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                wait_for(stranger.as_fd(), Interest::Writable);
+                wait_for(stranger.as_fd(), Interest::Writable, &stranger);
             }
             Err(_) => return,
         }

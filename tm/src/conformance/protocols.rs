@@ -140,8 +140,8 @@ mod hsl {
                 },
                 ..Tuning::default()
             };
-            // An endpoint of ofi_rxm takes 16 MiB, and a link has two at each end.
-            let links = if provider.ends_with("rxm") { 8 } else { 100 };
+            // Most endpoints take 16 MiB, and a link has two at each end.
+            let links = if provider == "sockets" { 100 } else { 8 };
             crate::conformance::has_card(&tuning.hsl.card).then(|| Rig {
                 endpoint,
                 tuning,

@@ -66,7 +66,7 @@ pub(super) fn receive_some(
 pub(super) fn sleep_until_room(sender: &mut dyn LaneSender) -> Result<(), LaneError> {
     if sender.arm()? {
         let (descriptor, interest) = sender.descriptor();
-        wait_for(descriptor, interest);
+        wait_for(descriptor, interest, sender);
         sender.acknowledge_wake();
     }
     Ok(())
@@ -76,7 +76,7 @@ pub(super) fn sleep_until_room(sender: &mut dyn LaneSender) -> Result<(), LaneEr
 pub(super) fn sleep_until_arrival(receiver: &mut dyn LaneReceiver) -> Result<(), LaneError> {
     if receiver.arm()? {
         let (descriptor, interest) = receiver.descriptor();
-        wait_for(descriptor, interest);
+        wait_for(descriptor, interest, receiver);
         receiver.acknowledge_wake();
     }
     Ok(())

@@ -4,22 +4,30 @@
 //! its completions are asked for. Whoever posts may never call again, and whoever sleeps does not
 //! call at all. So there is one thread in a process that calls, now and then, for the cards that
 //! need it: those with something under way, those whose owner sleeps where the provider has
-//! nothing to wait for, and those that are about to end. While there is none, it sleeps.
+//! nothing to wait for, and those that are about to end. While there is none, it sleeps. A process
+//! does not exit before those have ended: what a provider has made for an endpoint that is not
+//! closed may stay on the host for ever.
 
 use std::mem;
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::connection::Connection;
 use super::control::Bell;
+use super::library;
 
 /// How long it pauses when it has just been asked to look,
 const PAUSE_LEAST: Duration = Duration::from_micros(50);
 /// and at most: each look doubles it.
 const PAUSE_MOST: Duration = Duration::from_millis(1);
+
+/// An exit waits so long at most for cards that are about to end.
+const EXIT_MOST: Duration = Duration::from_secs(1);
 
 /// What a card says of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,6 +112,34 @@ pub(super) fn hurry() {
     }
 }
 
+/// Cards that are about to end.
+static ENDS: AtomicUsize = AtomicUsize::new(0);
+
+/// A card that is about to end; goes when it has.
+#[derive(Debug)]
+pub(super) struct End(());
+
+impl End {
+    pub(super) fn begin() -> Self {
+        ENDS.fetch_add(1, Ordering::Relaxed);
+        Self(())
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        ENDS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The process is about to exit: waits until the cards have ended that are about to.
+extern "C" fn let_end() {
+    let started = Instant::now();
+    while ENDS.load(Ordering::Relaxed) > 0 && started.elapsed() < EXIT_MOST {
+        thread::sleep(PAUSE_MOST);
+    }
+}
+
 /// Starts the thread, where it has not been.
 pub(super) fn start() -> std::io::Result<()> {
     static STARTED: Mutex<bool> = Mutex::new(false);
@@ -117,13 +153,14 @@ pub(super) fn start() -> std::io::Result<()> {
             // There is none yet: this is the only place, behind a lock.
             let _ = ATTENDANT.set(attendant);
         }
-        std::thread::Builder::new()
+        thread::Builder::new()
             .name("madgate-fabric".to_owned())
             .spawn(|| {
                 if let Some(attendant) = ATTENDANT.get() {
                     attendant.run();
                 }
             })?;
+        library::at_exit(let_end);
         *started = true;
     }
     Ok(())

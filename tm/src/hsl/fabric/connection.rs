@@ -17,13 +17,13 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use super::abi::{self, CqEntry};
-use super::attendant::{self, Care};
+use super::attendant::{self, Care, End};
 use super::control::{Control, Half};
 use super::endpoint::{Endpoint, Posted, Target};
 use super::error::FabricError;
@@ -115,6 +115,8 @@ pub(super) struct Connection {
     sleep: OwnedFd,
     state: Mutex<State>,
     pub(super) tally: Arc<Tally>,
+    /// Once it is about to end. Goes last, when the endpoint is closed.
+    end: OnceLock<End>,
 }
 
 #[derive(Debug)]
@@ -245,6 +247,7 @@ impl Connection {
                 ending: None,
             }),
             tally: Tally::new(),
+            end: OnceLock::new(),
         }))
     }
 
@@ -430,6 +433,7 @@ impl Connection {
     /// either, the endpoint stays until the other side is done with it: some providers do not
     /// bear that one goes which has something under way.
     pub(super) fn close(self: &Arc<Self>) {
+        self.end.get_or_init(End::begin);
         let mut state = self.state();
         let is_told = self.half == Half::Receiving;
         if is_told {

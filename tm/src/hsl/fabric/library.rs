@@ -52,6 +52,13 @@ pub(super) enum LibraryError {
     },
 }
 
+/// Has `action` called when the process exits in order, before the library's own end.
+pub(super) fn at_exit(action: extern "C" fn()) {
+    // SAFETY: a function that stays, as this library is never unloaded from its program. There is
+    // room for it, or it is not called, which loses nothing but what it cleans up.
+    let _ = unsafe { libc::atexit(action) };
+}
+
 /// The library, loaded when it has not been yet. It stays: providers have threads of their own.
 pub(super) fn library() -> Result<&'static Library, LibraryError> {
     static LIBRARY: OnceLock<Library> = OnceLock::new();

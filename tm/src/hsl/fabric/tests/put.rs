@@ -151,7 +151,7 @@ fn data_is_where_it_was_put_and_what_was_sent_is_told() {
 
 #[test]
 fn what_is_not_registered_is_refused_before_anything_is_written() {
-    let Some([mut near, mut far]) = pair("sockets", false) else {
+    let Some([mut near, mut far]) = pair("tcp;ofi_rxm", false) else {
         return;
     };
     let registered = near.geometries[1].memory_bytes() as u64;
