@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::memory::Mapping;
+use crate::lane::LaneError;
 use crate::slot::{LentSlot, SlotOwner};
 
 /// Where slots of one size lie in a memory.
@@ -39,6 +40,13 @@ impl Row {
         let offset = usize::try_from(at).ok()?.checked_sub(self.at)?;
         let slot = u32::try_from(offset / self.stride).ok()?;
         (offset.is_multiple_of(self.stride) && slot < self.slots).then_some(slot)
+    }
+
+    /// How long `unit` is, which has to fit into a slot.
+    pub(crate) fn length_of(self, unit: &[u8]) -> Result<u32, LaneError> {
+        let length = u32::try_from(unit.len()).ok();
+        let fits = length.filter(|&length| length <= self.slot_bytes);
+        fits.ok_or(LaneError::Misuse("sent more than a slot holds"))
     }
 
     /// The first `length` bytes of slot `slot` in `memory`. The pointer is good for reads (and
@@ -120,7 +128,7 @@ impl Loans {
         // SAFETY: the memory stays mapped for writing while `shared` lives, which keeps it,
         // and began as zeros. The slot was free: it was lent to nobody, or has been given
         // back by whom it was lent to (`collect_unused`), or by the peer after it was
-        // redeemed (`take_back`), and it is not lent again before one of these. No other
+        // committed (`take_back`), and it is not lent again before one of these. No other
         // process can write it (`new`).
         Some(unsafe { LentSlot::new(owner, slot, bytes) })
     }
@@ -142,12 +150,22 @@ impl Loans {
         Some(slot)
     }
 
-    /// Passes a slot that was lent here on to the peer; one that was not comes back.
-    pub(crate) fn redeem(&mut self, slot: LentSlot) -> Result<u32, LentSlot> {
-        let slot = slot.redeem(&self.shared)?;
+    /// Passes a slot that was lent here on to the peer, with `length` bytes in it: its number,
+    /// and that length.
+    pub(crate) fn commit(
+        &mut self,
+        slot: LentSlot,
+        length: usize,
+    ) -> Result<(u32, u32), LaneError> {
+        let fits = u32::try_from(length).ok();
+        let fits = fits.filter(|_| length <= slot.capacity());
+        let length = fits.ok_or(LaneError::Misuse("committed more than the slot holds"))?;
+        let slot = slot
+            .redeem(&self.shared)
+            .map_err(|_| LaneError::Misuse("committed a slot of another lane"))?;
         self.holders[slot as usize] = Holder::Peer;
         self.with_peer += 1;
-        Ok(slot)
+        Ok((slot, length))
     }
 
     /// The peer says that it has read `slot`; whether it had it.

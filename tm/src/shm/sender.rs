@@ -121,14 +121,7 @@ impl LaneSender for ShmSender {
         if self.closed {
             return Err(LaneError::Closed);
         }
-        if length > slot.capacity() {
-            return Err(LaneError::Misuse("committed more than the slot holds"));
-        }
-        let length = u32::try_from(length).map_err(|_| LaneError::Misuse("committed too much"))?;
-        let slot = self
-            .slots
-            .redeem(slot)
-            .map_err(|_| LaneError::Misuse("committed a slot of another lane"))?;
+        let (slot, length) = self.slots.commit(slot, length)?;
         self.pass_on(Entry { slot, length });
         Ok(())
     }
@@ -137,10 +130,7 @@ impl LaneSender for ShmSender {
         if self.closed {
             return Err(LaneError::Closed);
         }
-        let fits = u32::try_from(unit.len())
-            .ok()
-            .filter(|&length| length <= self.slots.row().slot_bytes);
-        let length = fits.ok_or(LaneError::Misuse("sent more than a slot holds"))?;
+        let length = self.slots.row().length_of(unit)?;
         if !self.slots.has_free() {
             self.take_back()?;
         }

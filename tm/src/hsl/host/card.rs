@@ -311,7 +311,7 @@ unsafe fn copy(from: NonNull<[u8]>, to: NonNull<[u8]>) {
     // mapping is at the other's addresses. Bytes have no alignment and every value is valid. No
     // exclusive reference to `from` is alive in this process: registered memory is only reached
     // through pointers, and a slot that is lent as a reference is named by an entry only after its
-    // loan has ended (`Loans::redeem`). Other *processes* may access either meanwhile; they are
+    // loan has ended (`Loans::commit`). Other *processes* may access either meanwhile; they are
     // outside of this program's memory model, and any mix of old and new bytes is an acceptable
     // outcome.
     unsafe {

@@ -237,14 +237,7 @@ impl<D: Device> LaneSender for HslSender<D> {
         if self.closed {
             return Err(LaneError::Closed);
         }
-        if length > slot.capacity() {
-            return Err(LaneError::Misuse("committed more than the slot holds"));
-        }
-        let length = u32::try_from(length).map_err(|_| LaneError::Misuse("committed too much"))?;
-        let slot = self
-            .loans
-            .redeem(slot)
-            .map_err(|_| LaneError::Misuse("committed a slot of another lane"))?;
+        let (slot, length) = self.loans.commit(slot, length)?;
         self.put_slot(slot, length)
     }
 
@@ -252,10 +245,7 @@ impl<D: Device> LaneSender for HslSender<D> {
         if self.closed {
             return Err(LaneError::Closed);
         }
-        let fits = u32::try_from(unit.len())
-            .ok()
-            .filter(|&length| length <= self.loans.row().slot_bytes);
-        let length = fits.ok_or(LaneError::Misuse("sent more than a slot holds"))?;
+        let length = self.loans.row().length_of(unit)?;
         if !self.can_lend() {
             self.take_in()?;
         }
