@@ -58,8 +58,13 @@ impl Heard {
         let count = u64::from_le_bytes(count);
         self.note_length = 0;
         match (kind, [a, b, c, d, e, f, g]) {
-            (SENDING_ENDED, [0, 0, 0, 0, 0, 0, 0]) => self.sending_ended = Some(count),
-            (RECEIVING_ENDED, [0, 0, 0, 0, 0, 0, 0]) if count == 0 => self.receiving_ended = true,
+            // Who says it again would be listened to without end.
+            (SENDING_ENDED, [0, 0, 0, 0, 0, 0, 0]) if self.sending_ended.is_none() => {
+                self.sending_ended = Some(count);
+            }
+            (RECEIVING_ENDED, [0, 0, 0, 0, 0, 0, 0]) if count == 0 && !self.receiving_ended => {
+                self.receiving_ended = true;
+            }
             _ => self.is_over = true,
         }
     }
@@ -200,5 +205,15 @@ mod tests {
         assert_eq!(near.listen().sending_ended, Some(0));
         far.write_all(&[3; 40]).unwrap();
         assert!(near.listen().is_over);
+    }
+
+    #[test]
+    fn what_is_said_twice_is_the_end() {
+        let (near, mut far) = pair();
+        far.write_all(&[1, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0].repeat(2))
+            .unwrap();
+        let heard = near.listen();
+        assert!(heard.is_over);
+        assert_eq!(heard.sending_ended, Some(5), "the first counts");
     }
 }
