@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use madgate_gateway::Gateway;
+
 use crate::traffic::{receive_all, send_all};
 use crate::world::{Node, World};
 
@@ -38,6 +40,23 @@ fn rate_of(from: &Node, to: &Node, name: &str) -> f64 {
 fn assert_limited(rate: f64, what: &str) {
     println!("{what}: {:.2} of the rate", rate / RATE);
     assert!(rate <= RATE, "{what}: {rate} bytes per second");
+}
+
+/// A source, and two nodes beyond a gateway, with `network_keys` for the network that they are on
+/// and `node_keys` for the first of them.
+fn two_receivers(network_keys: &str, node_keys: &str) -> (World, Gateway, [Node; 3]) {
+    let world = World::new("")
+        .networks(&[("left", "tcp"), ("right", "tcp")])
+        .and(network_keys)
+        .node("a0", &[("left", "tcp")])
+        .node("gw", &[("left", "tcp"), ("right", "tcp")])
+        .node("b0", &[("right", "tcp")])
+        .and(node_keys)
+        .node("b1", &[("right", "tcp")])
+        .channel("main", &["left", "right"]);
+    let gateway = world.gateway("gw");
+    let nodes = ["a0", "b0", "b1"].map(|name| world.node_of(name));
+    (world, gateway, nodes)
 }
 
 #[test]
@@ -72,16 +91,7 @@ fn a_gateway_sends_into_a_network_no_faster_than_its_rate() {
 
 #[test]
 fn two_neighbours_share_the_rate_of_their_network() {
-    let world = World::new("")
-        .networks(&[("left", "tcp"), ("right", "tcp")])
-        .and(RATE_TEXT)
-        .node("a0", &[("left", "tcp")])
-        .node("gw", &[("left", "tcp"), ("right", "tcp")])
-        .node("b0", &[("right", "tcp")])
-        .node("b1", &[("right", "tcp")])
-        .channel("main", &["left", "right"]);
-    let _gateway = world.gateway("gw");
-    let [a, b0, b1] = ["a0", "b0", "b1"].map(|name| world.node_of(name));
+    let (_world, _gateway, [a, b0, b1]) = two_receivers(RATE_TEXT, "");
     let rates = thread::scope(|scope| {
         let other = scope.spawn(|| rate_of(&a, &b1, "b1"));
         [rate_of(&a, &b0, "b0"), other.join().unwrap()]
@@ -94,16 +104,7 @@ fn two_neighbours_share_the_rate_of_their_network() {
 
 #[test]
 fn a_neighbour_has_a_rate_and_others_do_not() {
-    let world = World::new("")
-        .networks(&[("left", "tcp"), ("right", "tcp")])
-        .node("a0", &[("left", "tcp")])
-        .node("gw", &[("left", "tcp"), ("right", "tcp")])
-        .node("b0", &[("right", "tcp")])
-        .and(RATE_TEXT)
-        .node("b1", &[("right", "tcp")])
-        .channel("main", &["left", "right"]);
-    let _gateway = world.gateway("gw");
-    let [a, b0, b1] = ["a0", "b0", "b1"].map(|name| world.node_of(name));
+    let (_world, _gateway, [a, b0, b1]) = two_receivers("", RATE_TEXT);
     thread::scope(|scope| {
         let slow = scope.spawn(|| rate_of(&a, &b0, "b0"));
         let fast = rate_of(&a, &b1, "b1");
@@ -174,12 +175,7 @@ fn channels_share_a_link_by_weight() {
 
 #[test]
 fn a_flow_that_waits_for_long_does_not_keep_another_waiting() {
-    let world = World::new("")
-        .networks(&[("left", "tcp"), ("right", "tcp")])
-        .node("a0", &[("left", "tcp")])
-        .node("gw", &[("left", "tcp"), ("right", "tcp")])
-        .node("b0", &[("right", "tcp")])
-        .channel("main", &["left", "right"])
+    let world = World::two("tcp", "tcp", "")
         .and(RATE_TEXT)
         .channel("trickle", &["left", "right"])
         .and("rate = \"8kbit/s\"");

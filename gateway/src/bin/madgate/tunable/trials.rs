@@ -185,9 +185,9 @@ impl Trials {
             return Ok(());
         }
         if from.copies > 0 {
-            let copies = counted(from.copies, "copy").replace("copys", "copies");
+            let transfers = counted(from.copies, "transfer");
             return Err(format!(
-                "it receives {copies} of files, which a trial would break off"
+                "it receives files, {transfers} at present, which a trial would break off"
             ));
         }
         let values = parse(&order.values)?;

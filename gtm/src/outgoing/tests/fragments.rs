@@ -1,0 +1,85 @@
+//! Sizes of fragments.
+
+use bytes::Bytes;
+
+use super::Source;
+use crate::wire::{Flags, Header};
+
+#[test]
+fn large_fragments_come_between_smaller_ones() {
+    let kib = |fragments: &[u32]| fragments.iter().map(|kib| kib << 10).collect::<Vec<_>>();
+    for (block, expected) in [
+        (64, kib(&[64])),
+        (100, kib(&[64, 36])),
+        (1024, kib(&[64, 64, 128, 256, 256, 128, 64, 64])),
+        (
+            2048,
+            kib(&[64, 64, 128, 256, 256, 256, 256, 256, 256, 128, 64, 64]),
+        ),
+    ] {
+        let mut source = Source::with_fragments(256 << 10).and_opened(1 << 30);
+        source.push_block(block << 10);
+        let lengths: Vec<u32> = source
+            .frames()
+            .iter()
+            .map(|(header, _)| {
+                let described = header.flags.has(Flags::DESCRIBED);
+                header.length - if described { 8 } else { 0 }
+            })
+            .collect();
+        assert_eq!(lengths, expected, "{block} KiB");
+    }
+}
+
+impl Source {
+    /// KiB of the payload of each frame that leaves now, descriptors left out.
+    fn kib(&mut self) -> Vec<usize> {
+        let bytes = |(_, payload): &(Header, Bytes)| payload.len() >> 10;
+        self.frames().iter().map(bytes).collect()
+    }
+}
+
+#[test]
+fn fragments_begin_small_where_nothing_is_under_way_and_end_small_where_nothing_follows() {
+    let mut source = Source::with_fragments(256 << 10).and_opened(100 << 20);
+    source.push_block(1 << 20);
+    assert_eq!(source.kib(), [64, 64, 128, 256, 256, 128, 64, 64]);
+    // Behind that, which is not delivered.
+    source.push_block(1 << 20);
+    assert_eq!(source.kib(), [256, 256, 256, 128, 64, 64]);
+    source.push_block(1 << 20);
+    source.push_block(1 << 20);
+    assert_eq!(
+        source.kib(),
+        [256, 256, 256, 256, 256, 256, 256, 128, 64, 64]
+    );
+    // All is delivered.
+    let end = source.outgoing.positions().1;
+    source.credit(end, 100 << 20);
+    source.push_block(128 << 10);
+    assert_eq!(source.kib(), [64, 64]);
+}
+
+#[test]
+fn the_last_credit_is_not_spent_on_a_fragment_that_leaves_a_crumb() {
+    let mut source = Source::with_fragments(256 << 10).and_opened(1000);
+    let start = source.outgoing.positions().1;
+    let granted = start + (900 << 10);
+    source.credit(start, granted);
+    for _ in 0..5 {
+        source.push_block(256 << 10);
+    }
+    // What is under way brings credit for the next as a whole.
+    let frames = source.frames();
+    let lengths: Vec<_> = frames.iter().map(|(_, payload)| payload.len()).collect();
+    assert_eq!(lengths.iter().sum::<usize>() >> 10, 768, "{lengths:?}");
+    assert!(frames.last().unwrap().0.flags.has(Flags::WANT));
+    source.credit(start, start + (2 << 20));
+    assert!(source.kib().iter().all(|kib| *kib >= 64));
+    // With nothing under way there is nothing to wait for.
+    let mut source = Source::with_fragments(256 << 10).and_opened(1000);
+    let start = source.outgoing.positions().1;
+    source.credit(start, start + (30 << 10));
+    source.push_block(256 << 10);
+    assert_eq!(source.kib(), [29]);
+}
