@@ -1,27 +1,22 @@
 //! The progress thread: it drives the links while no caller does.
 //!
-//! While callers come and go it only ticks, so that a call never has to wake it; when no
-//! caller has come for a tick it drives; when callers wait for long (they drive) it parks.
-//! While callers find messages without waiting for them, it makes one pass a tick at most: they
-//! drive themselves when they have unpacked what is there, which costs less than what one
-//! thread takes in being unpacked by another. While messages come so fast that each would be a system
+//! While callers come and go it rests, and the [`ticker`] looks, so that a call never has to wake
+//! it; when no caller has come for a tick it drives; when callers wait for long (they drive) the
+//! last of them wakes it. While callers find messages without waiting for them, it makes one pass
+//! a tick at most: they drive themselves when they have unpacked what is there, which costs less
+//! than what one thread takes in being unpacked by another. While messages come so fast that each would be a system
 //! call of its own, it flushes what gathers, and drives in between.
 
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+use std::{io, mem};
 
 use super::Inner;
 use super::driver::Patience;
+use super::ticker::{self, Order};
 use super::wait::Goal;
-
-/// How often the thread looks whether callers still drive.
-const TICK: Duration = Duration::from_millis(1);
-
-/// Ticks without a new call after which it parks, a caller being inside.
-const TICKS_TO_PARK: u32 = 50;
 
 /// How often it flushes while small messages gather.
 const GATHER: Duration = Duration::from_micros(20);
@@ -33,70 +28,43 @@ const GATHERS_PER_DRIVE: u32 = 8;
 const EMPTY_GATHERS: u32 = 20;
 
 pub(super) fn start(inner: Arc<Inner>) -> io::Result<JoinHandle<()>> {
+    ticker::start()?;
     thread::Builder::new()
         .name("madgate-progress".to_owned())
         .spawn(move || run(&inner))
 }
 
-fn run(inner: &Inner) {
-    let mut quiet_ticks = 0;
-    let mut last_waits = 0;
-    let mut last_claimed = 0;
+fn run(inner: &Arc<Inner>) {
     while !inner.is_over.load(Ordering::SeqCst) {
         if inner.gathering.load(Ordering::SeqCst) {
             gather(inner);
             continue;
         }
-        let (callers, waits, claimed) = {
-            let core = inner.lock();
-            (core.callers, core.waits, core.messages_claimed)
+        let order = {
+            let mut core = inner.lock();
+            core.background_parked = false;
+            mem::take(&mut core.order)
         };
-        let nobody_drives = waits == last_waits;
-        let is_quiet = nobody_drives && claimed == last_claimed;
-        last_waits = waits;
-        last_claimed = claimed;
-        if callers == 0 {
-            quiet_ticks = 0;
-            if is_quiet {
-                drive(inner);
-            } else {
-                if nobody_drives {
-                    drive_once(inner);
-                }
-                thread::park_timeout(TICK);
-            }
-            continue;
+        match order {
+            Order::Drive => drive(inner),
+            Order::Pass => drive_once(inner),
+            Order::Rest => rest(inner),
         }
-        quiet_ticks = if is_quiet { quiet_ticks + 1 } else { 0 };
-        if quiet_ticks < TICKS_TO_PARK {
-            thread::park_timeout(TICK);
-            continue;
-        }
-        quiet_ticks = 0;
-        park(inner);
     }
 }
 
-/// Sleeps until the last caller may have left, or there is something else to do.
-fn park(inner: &Inner) {
-    {
-        let mut core = inner.lock();
-        if core.callers == 0 {
-            return;
-        }
-        core.background_parked = true;
-    }
+/// Sleeps until there is something to do.
+fn rest(inner: &Arc<Inner>) {
+    ticker::watch(inner);
     // Both are set before the thread is unparked.
     if !inner.is_over.load(Ordering::SeqCst) && !inner.gathering.load(Ordering::SeqCst) {
         thread::park();
     }
-    inner.lock().background_parked = false;
 }
 
 /// Drives until a caller comes.
 fn drive(inner: &Inner) {
     let Some(mut driver) = inner.try_drive() else {
-        thread::park_timeout(TICK);
         return;
     };
     inner.background_drives.store(true, Ordering::SeqCst);

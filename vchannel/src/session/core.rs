@@ -13,6 +13,7 @@ use madgate_gtm::{Budget, FlowKey, Header, Outgoing, Time};
 use super::flows::{InFlow, OutFlow, ReadyFlows};
 use super::inbox::Broken;
 use super::links::{Link, LinkOutput};
+use super::ticker::Order;
 use crate::cluster::{ChannelId, Cluster, EndpointSettings, NodeId};
 use crate::conductor::{LinkKind, LinkRequest};
 use crate::topology::Routes;
@@ -89,8 +90,11 @@ pub(crate) struct Core {
     pub(super) callers: usize,
     /// Waits that began so far.
     pub(super) waits: u64,
-    /// Whether the progress thread sleeps until it is unparked.
+    /// Whether nobody looks at this session: the last caller that leaves unparks the progress
+    /// thread.
     pub(super) background_parked: bool,
+    /// What the progress thread is to do next.
+    pub(super) order: Order,
     pub(crate) is_closed: bool,
     pub(super) next_seed: u64,
 }
@@ -138,6 +142,7 @@ impl Core {
             callers: 0,
             waits: 0,
             background_parked: false,
+            order: Order::Rest,
             is_closed: false,
             next_seed: incarnation,
             settings,

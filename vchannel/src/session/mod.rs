@@ -11,8 +11,8 @@
 //!   [`driver`] and [`input`]: from lanes to flows;
 //! - [`inbox`], with [`crumbs`] and [`early`]: what has arrived of a flow, and how small
 //!   messages stay cheap;
-//! - [`wait`]: how a caller waits (it drives), and who wakes whom; [`background`]: the thread that drives while
-//!   no caller does.
+//! - [`wait`]: how a caller waits (it drives), and who wakes whom; [`background`]: the thread that
+//!   drives while no caller does; [`ticker`]: who looks whether callers do.
 
 mod alone;
 mod arrival;
@@ -29,6 +29,7 @@ mod links;
 mod pool;
 #[cfg(test)]
 mod tests;
+mod ticker;
 mod wait;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -103,6 +104,8 @@ pub(crate) struct Inner {
     background_drives: AtomicBool,
     /// Links whose small frames the progress thread flushes.
     gathering: AtomicBool,
+    /// Whether the ticker looks at this session.
+    is_watched: AtomicBool,
     background_thread: Mutex<Option<std::thread::Thread>>,
     is_over: AtomicBool,
 }
@@ -174,6 +177,7 @@ impl Session {
             has_changed: AtomicBool::new(false),
             background_drives: AtomicBool::new(false),
             gathering: AtomicBool::new(false),
+            is_watched: AtomicBool::new(false),
             background_thread: Mutex::new(None),
             is_over: AtomicBool::new(false),
         });
@@ -283,6 +287,7 @@ impl Drop for Handle {
         {
             tracing::error!("the progress thread of a session panicked");
         }
+        ticker::forget(&self.inner);
     }
 }
 

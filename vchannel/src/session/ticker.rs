@@ -1,0 +1,165 @@
+//! Who looks whether callers still drive: one thread for all sessions of a process.
+//!
+//! While callers come and go, a session's progress thread has nothing to do, but has to take over
+//! when they stop. A call cannot tell it so without a wake-up of its own; so somebody looks every
+//! now and then. If each progress thread did, a process of many nodes would do little else than
+//! wake up to look.
+//!
+//! ```text
+//!   progress thread                         ticker
+//!   watch ──> sleeps                        looks every tick
+//!     ^            <── drive ───────────────  nobody has called since the last one
+//!     │            <── one pass ────────────  messages are claimed, and nobody waits
+//!     └── drives        ·                     callers wait for long: they drive; it forgets
+//!                       ·                     the session, and the last caller says when it
+//!                       ·                     leaves (`background_parked`)
+//! ```
+
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::thread;
+use std::time::Duration;
+
+use super::Inner;
+
+/// How often it looks.
+const TICK: Duration = Duration::from_millis(1);
+
+/// Ticks without a new call, with a caller inside, after which a session is forgotten.
+const TICKS_TO_PARK: u32 = 50;
+
+/// What a progress thread is to do.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Order {
+    /// Nothing: callers drive.
+    #[default]
+    Rest,
+    /// One pass.
+    Pass,
+    /// To drive until a caller comes.
+    Drive,
+}
+
+/// The sessions that are looked at. Held for a whole tick, and locked before anything else.
+static WATCHED: Mutex<Vec<Watched>> = Mutex::new(Vec::new());
+
+/// Those that are looked at from the next tick on. Held for a moment.
+static COMING: Mutex<Coming> = Mutex::new(Coming {
+    sessions: Vec::new(),
+    is_running: false,
+});
+/// There is one.
+static CAME: Condvar = Condvar::new();
+
+struct Coming {
+    sessions: Vec<Watched>,
+    is_running: bool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Starts the thread, where it has not been. It stays.
+pub(super) fn start() -> io::Result<()> {
+    let mut coming = lock(&COMING);
+    if !coming.is_running {
+        thread::Builder::new()
+            .name("madgate-ticker".to_owned())
+            .spawn(run)?;
+        coming.is_running = true;
+    }
+    Ok(())
+}
+
+/// Looks at `inner` from the next tick on, if it does not yet.
+pub(super) fn watch(inner: &Arc<Inner>) {
+    if !inner.is_watched.swap(true, Ordering::SeqCst) {
+        let watched = Watched::new(inner);
+        lock(&COMING).sessions.push(watched);
+        CAME.notify_one();
+    }
+}
+
+/// Looks at `inner` no longer, and has let go of it when this returns.
+pub(super) fn forget(inner: &Inner) {
+    let is_other = |watched: &Watched| !std::ptr::eq(watched.inner.as_ptr(), inner);
+    let mut watched = lock(&WATCHED);
+    watched.retain(is_other);
+    lock(&COMING).sessions.retain(is_other);
+}
+
+fn run() {
+    let mut is_empty = true;
+    loop {
+        let mut coming = lock(&COMING);
+        while is_empty && coming.sessions.is_empty() {
+            coming = CAME.wait(coming).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(coming);
+        thread::sleep(TICK);
+        let mut watched = lock(&WATCHED);
+        watched.append(&mut lock(&COMING).sessions);
+        watched.retain_mut(Watched::look);
+        is_empty = watched.is_empty();
+    }
+}
+
+/// A session whose progress thread rests, and how it was at the last tick.
+struct Watched {
+    inner: Weak<Inner>,
+    quiet_ticks: u32,
+    waits: u64,
+    claimed: u64,
+}
+
+impl Watched {
+    fn new(inner: &Arc<Inner>) -> Self {
+        let core = inner.lock();
+        Self {
+            inner: Arc::downgrade(inner),
+            quiet_ticks: 0,
+            waits: core.waits,
+            claimed: core.messages_claimed,
+        }
+    }
+
+    /// Returns whether it is to be looked at again.
+    fn look(&mut self) -> bool {
+        let Some(inner) = self.inner.upgrade() else {
+            return false;
+        };
+        // Whoever has it may not run for a while: the others are not to wait for that.
+        let mut core = match inner.core.try_lock() {
+            Ok(core) => core,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return true,
+        };
+        let nobody_drives = core.waits == self.waits;
+        let is_quiet = nobody_drives && core.messages_claimed == self.claimed;
+        (self.waits, self.claimed) = (core.waits, core.messages_claimed);
+        if core.callers > 0 {
+            self.quiet_ticks = if is_quiet { self.quiet_ticks + 1 } else { 0 };
+            if self.quiet_ticks < TICKS_TO_PARK {
+                return true;
+            }
+            core.background_parked = true;
+            inner.is_watched.store(false, Ordering::SeqCst);
+            return false;
+        }
+        self.quiet_ticks = 0;
+        let order = match (is_quiet, nobody_drives) {
+            (true, _) => Order::Drive,
+            (false, true) => Order::Pass,
+            (false, false) => return true,
+        };
+        core.order = order;
+        drop(core);
+        if order == Order::Drive {
+            inner.is_watched.store(false, Ordering::SeqCst);
+        }
+        inner.unpark_background();
+        order == Order::Pass
+    }
+}
