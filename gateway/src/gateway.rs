@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Sender as Closer, bounded};
 use madgate_tm::Poller;
 use madgate_vchannel::cluster::{FRAME_OVERHEAD_BYTES, format_size};
-use madgate_vchannel::conductor::{Conductor, LinkEvent, Party, WakeParty};
+use madgate_vchannel::conductor::{Conductor, EstablishedLink, LinkEvent, Party, WakeParty};
 use madgate_vchannel::handshake::{SessionKey, draw_incarnation};
 use madgate_vchannel::{Cluster, NodeId, Session};
 
@@ -16,6 +16,7 @@ use crate::counters::Counters;
 use crate::drain::{DrainReport, drain};
 use crate::engine::{Engine, Hub, HubEnds};
 use crate::error::StartError;
+use crate::fitting::Fitting;
 use crate::keeper::Keeper;
 use crate::receiver::Receiver;
 use crate::receiver::crew::Crew;
@@ -28,7 +29,7 @@ const LEAST_PROMISED: u64 = 4 << 20;
 
 /// A gateway: it forwards for as long as it lives.
 ///
-/// - *start*: [`start`](Self::start)
+/// - *start*: [`start`](Self::start), [`start_fitted`](Self::start_fitted)
 /// - *state*: [`node`](Self::node), [`cluster`](Self::cluster), [`counters`](Self::counters),
 ///   [`observer`](Self::observer)
 /// - *its own messages*: [`session`](Self::session)
@@ -49,6 +50,32 @@ impl Gateway {
     /// When the node is no gateway of the cluster, its key cannot be read, an address cannot
     /// be listened on, its memory is too small, or the system refuses a thread.
     pub fn start(cluster: Arc<Cluster>, node: &str) -> Result<Self, StartError> {
+        Self::start_with(cluster, node, Fitting::none())
+    }
+
+    /// The same, with a stage of the application's between the lanes and the engine: each link
+    /// is what `fit` makes of it. A stage is a lane around another ([`LaneSender`] and
+    /// [`LaneReceiver`]), such as a cipher, a checksum or a counter. What it does for bytes that
+    /// come is done by the receiver's thread, and what it does for bytes that leave by whoever
+    /// sends: with `handover = "thread"`, both at once.
+    ///
+    /// `fit` has to keep the number and the request of the link, and what arrives has to be the
+    /// frames that the peer has sent.
+    ///
+    /// [`LaneSender`]: madgate_tm::LaneSender
+    /// [`LaneReceiver`]: madgate_tm::LaneReceiver
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_fitted(
+        cluster: Arc<Cluster>,
+        node: &str,
+        fit: impl FnMut(EstablishedLink) -> EstablishedLink + Send + 'static,
+    ) -> Result<Self, StartError> {
+        Self::start_with(cluster, node, Fitting::new(fit))
+    }
+
+    fn start_with(cluster: Arc<Cluster>, node: &str, fitting: Fitting) -> Result<Self, StartError> {
         let id = cluster
             .node(node)
             .ok_or_else(|| StartError::UnknownNode(node.to_owned()))?;
@@ -81,7 +108,7 @@ impl Gateway {
             poller,
             endpoint,
         )?;
-        Self::with_parts(cluster, id, conductor, engine, session)
+        Self::with_parts(cluster, id, conductor, engine, fitting, session)
     }
 
     /// Starts to forward with links that `conductor` brings up.
@@ -90,6 +117,7 @@ impl Gateway {
         node: NodeId,
         conductor: Arc<Conductor>,
         events: crossbeam_channel::Receiver<LinkEvent>,
+        fitting: Fitting,
         session: Session,
     ) -> Result<Self, StartError> {
         let router = Router::new(Arc::clone(&cluster), node);
@@ -146,7 +174,7 @@ impl Gateway {
             })?;
             gateway.spawn(format!("madgate-tx-{name}"), move || sender.run())?;
         }
-        let keeper = Keeper::new(Arc::clone(&engine), events, stopped);
+        let keeper = Keeper::new(Arc::clone(&engine), events, fitting, stopped);
         gateway.spawn("madgate-keeper".to_owned(), move || keeper.run())?;
         Ok(gateway)
     }

@@ -13,6 +13,7 @@ use madgate_vchannel::conductor::{EstablishedLink, LinkEvent, LinkRequest, Party
 
 use crate::engine::{Command, Engine, INTEREST, Touched};
 use crate::fault::Fault;
+use crate::fitting::Fitting;
 use crate::instruments::Stopwatch;
 use crate::link::Link;
 
@@ -28,6 +29,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub(crate) struct Keeper {
     engine: Arc<Engine>,
     events: Receiver<LinkEvent>,
+    /// What becomes of links before they are used.
+    fitting: Fitting,
     /// Closed when the engine stops.
     stop: Receiver<()>,
     touched: Touched,
@@ -42,6 +45,7 @@ impl Keeper {
     pub(crate) fn new(
         engine: Arc<Engine>,
         events: Receiver<LinkEvent>,
+        fitting: Fitting,
         stop: Receiver<()>,
     ) -> Self {
         let watch = Stopwatch::new(engine.clock, Arc::default());
@@ -49,6 +53,7 @@ impl Keeper {
             watch,
             engine,
             events,
+            fitting,
             stop,
             touched: Touched::default(),
             absent: HashMap::new(),
@@ -86,7 +91,10 @@ impl Keeper {
 
     fn handle(&mut self, event: LinkEvent) {
         match event {
-            LinkEvent::Up(link) => self.install(*link),
+            LinkEvent::Up(link) => {
+                let link = self.fitting.fit(*link);
+                self.install(link);
+            }
             LinkEvent::DialFailed {
                 request,
                 error,

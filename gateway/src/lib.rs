@@ -36,6 +36,7 @@ mod drain;
 mod engine;
 mod error;
 mod fault;
+mod fitting;
 mod frame;
 mod gateway;
 mod instruments;
