@@ -7,5 +7,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 cargo run -p madgate-benches --bin relay -- --quick
 cargo run -p madgate-benches --bin regular -- --quick
 cargo run -p madgate-benches --bin hsl -- --quick
+cargo run -p madgate-benches --bin bridges -- pairs --quick
+cargo run -p madgate-benches --bin bridges -- many --quick --flows 1,8
+cargo run -p madgate-benches --bin bridges -- overlap --quick
 cargo run -p madgate-benches --bin soak -- --seconds 20
 cargo test -p madgate-benches --benches

@@ -23,6 +23,7 @@ use clap::{Args, Subcommand};
 
 use crate::contestant::{Measure, Point, Report, Stage, Timing};
 use crate::ends::{MessageEnd, run_ping, run_pong, run_sink, run_source};
+use crate::gateway::GatewayArguments;
 use crate::madgate::MadgateArguments;
 use crate::plain::{PlainEnd, Socket};
 use crate::process::{PATIENCE, Process, become_program, die_with_parent};
@@ -46,6 +47,9 @@ pub enum ChildCommand {
     /// Receives over a virtual channel.
     #[command(hide = true)]
     MadgateSink(MadgateArguments),
+    /// Forwards between the networks of a gateway.
+    #[command(hide = true)]
+    Gateway(GatewayArguments),
     /// Becomes another program that is killed with its parent.
     #[command(hide = true)]
     Exec {
@@ -92,6 +96,7 @@ impl ChildCommand {
             },
             Self::MadgateSource(arguments) => arguments.source(),
             Self::MadgateSink(arguments) => arguments.sink(),
+            Self::Gateway(arguments) => arguments.run(),
             Self::Exec { program } => Err(become_program(&program)),
         }
     }
@@ -181,11 +186,13 @@ impl EndArguments {
         self.message_bytes
     }
 
-    fn warm_up(&self) -> Duration {
+    /// What passes before anything is counted.
+    pub fn warm_up(&self) -> Duration {
         Duration::from_micros(self.warm_up_us)
     }
 
-    fn time(&self) -> Duration {
+    /// What is counted.
+    pub fn time(&self) -> Duration {
         Duration::from_micros(self.time_us)
     }
 
@@ -268,6 +275,18 @@ pub fn stage_plain(
 /// If there is none.
 pub fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind(any_loopback())?.local_addr()
+}
+
+/// The same for the node at `place`, on a loopback address of its own: what connects from
+/// loopback, or listens for another node, cannot take its port before it is there.
+///
+/// # Errors
+///
+/// If there is none, or no address for so many nodes.
+pub fn free_address_of(place: usize) -> io::Result<SocketAddr> {
+    let place = u16::try_from(place).map_err(io::Error::other)?;
+    let [high, low] = place.to_be_bytes();
+    TcpListener::bind(SocketAddr::from(([127, 1, high, low], 0)))?.local_addr()
 }
 
 /// The loopback address with a port that the kernel chooses.

@@ -98,6 +98,16 @@ impl RoundArguments {
         self.sizes.is_empty() || self.sizes.contains(&point.message_bytes)
     }
 
+    /// The sizes of messages that were asked for, or else the `usual` ones.
+    pub fn sizes_or(&self, usual: &[usize]) -> Vec<usize> {
+        let asked = if self.sizes.is_empty() {
+            usual
+        } else {
+            &self.sizes
+        };
+        asked.to_vec()
+    }
+
     /// How many rounds.
     pub fn count(&self) -> u16 {
         if self.quick { 1 } else { self.rounds }

@@ -15,9 +15,11 @@ pub fn two() -> Option<[usize; 2]> {
     Some([cores.next()?, cores.next()?])
 }
 
-fn only(core: usize) -> CpuSet {
+fn only(cores: &[usize]) -> CpuSet {
     let mut set = CpuSet::new();
-    set.set(core);
+    for core in cores {
+        set.set(*core);
+    }
     set
 }
 
@@ -31,13 +33,13 @@ pub fn keep_process(process: u32, core: usize) -> io::Result<()> {
         let name = thread?.file_name();
         let number = name.to_str().and_then(|name| name.parse().ok());
         if let Some(thread) = number.and_then(Pid::from_raw) {
-            sched_setaffinity(Some(thread), &only(core))?;
+            sched_setaffinity(Some(thread), &only(&[core]))?;
         }
     }
     Ok(())
 }
 
-/// Keeps this thread on one processor until it is dropped. Processes and threads that it starts
+/// Keeps this thread on some processors until it is dropped. Processes and threads that it starts
 /// meanwhile are kept there too.
 #[derive(Debug)]
 pub struct Kept {
@@ -51,8 +53,28 @@ impl Kept {
     ///
     /// If it may not run there.
     pub fn on(core: usize) -> io::Result<Self> {
+        Self::on_any(&[core])
+    }
+
+    /// On two processors, where there are more; where there is one, it says that figures for two
+    /// are not to be had.
+    ///
+    /// # Errors
+    ///
+    /// If it may not run there.
+    pub fn on_two() -> io::Result<Self> {
+        if let Some(cores) = two() {
+            return Self::on_any(&cores);
+        }
+        eprintln!("warning: there is one processor: nothing here can overlap");
+        Ok(Self {
+            before: sched_getaffinity(None)?,
+        })
+    }
+
+    fn on_any(cores: &[usize]) -> io::Result<Self> {
         let before = sched_getaffinity(None)?;
-        sched_setaffinity(None, &only(core))?;
+        sched_setaffinity(None, &only(cores))?;
         Ok(Self { before })
     }
 }

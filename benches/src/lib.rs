@@ -17,7 +17,7 @@
 //! contestant ([`ends`], over anything that is a [`ends::MessageEnd`]); [`plain`] is the
 //! end that speaks over a bare socket.
 //!
-//! Start reading in [`contestant`], then [`ends`]. The benches of the parts, under `benches/`, share
+//! [`paths`] are madgate's own contestants. Start reading in [`contestant`], then [`ends`]. The benches of the parts, under `benches/`, share
 //! [`lanes`] only.
 
 #![forbid(unsafe_code)]
@@ -26,14 +26,17 @@ pub mod children;
 pub mod contestant;
 pub mod cores;
 pub mod ends;
+pub mod gateway;
 pub mod lanes;
 pub mod machine;
 pub mod madgate;
+pub mod paths;
 pub mod pattern;
 pub mod plain;
 pub mod process;
 pub mod rounds;
 pub mod samples;
+pub mod stage;
 pub mod table;
 pub mod waiting;
 

@@ -16,7 +16,7 @@ use madgate_vchannel::handshake::SessionKey;
 use madgate_vchannel::{Channel, Cluster, NodeId, ReceiveMode, Session};
 use tempfile::TempDir;
 
-use crate::children::{EndArguments, free_address, say};
+use crate::children::{EndArguments, free_address_of, say};
 use crate::contestant::{Point, Stage, Timing};
 use crate::ends::MessageEnd;
 use crate::pattern::{SEQUENCE_BYTES, SharedPattern, sequence_of};
@@ -24,7 +24,7 @@ use crate::process::Process;
 use crate::waiting::Wait;
 
 /// How long a source may take to deliver its last messages.
-const CLOSE_WITHIN: Duration = Duration::from_secs(10);
+pub const CLOSE_WITHIN: Duration = Duration::from_secs(10);
 
 /// Which node a madgate end is.
 #[derive(Debug, Args)]
@@ -72,33 +72,50 @@ impl MadgateArguments {
 
     fn open(&self) -> io::Result<(Session, MadgateEnd)> {
         let cluster = Arc::new(Cluster::read(&self.cluster).map_err(io::Error::other)?);
-        let peer = cluster
-            .node(&self.peer)
-            .ok_or_else(|| io::Error::other(format!("no node {}", self.peer)))?;
-        let session = Session::open(cluster, &self.node).map_err(io::Error::other)?;
-        let channel = session.channel("main").map_err(io::Error::other)?;
-        let pattern = SharedPattern::new(self.end.message_bytes());
-        Ok((
-            session,
-            MadgateEnd {
-                channel,
-                peer,
-                pattern,
-            },
-        ))
+        MadgateEnd::open(&cluster, &self.node, &self.peer, self.end.message_bytes())
     }
 }
 
 /// A [`MessageEnd`] over a virtual channel.
 #[derive(Debug)]
-struct MadgateEnd {
+pub struct MadgateEnd {
     channel: Channel,
     peer: NodeId,
     pattern: SharedPattern,
 }
 
 impl MadgateEnd {
-    fn hello(&self) -> io::Result<()> {
+    /// The end at `node` for messages of up to `message_bytes` to and from `peer`, and the
+    /// session that it lives in.
+    ///
+    /// # Errors
+    ///
+    /// What opening the session fails with, or if there is no such peer.
+    pub fn open(
+        cluster: &Arc<Cluster>,
+        node: &str,
+        peer: &str,
+        message_bytes: usize,
+    ) -> io::Result<(Session, Self)> {
+        let peer = cluster
+            .node(peer)
+            .ok_or_else(|| io::Error::other(format!("no node {peer}")))?;
+        let session = Session::open(Arc::clone(cluster), node).map_err(io::Error::other)?;
+        let channel = session.channel("main").map_err(io::Error::other)?;
+        let end = Self {
+            channel,
+            peer,
+            pattern: SharedPattern::new(message_bytes),
+        };
+        Ok((session, end))
+    }
+
+    /// Sends a message without blocks.
+    ///
+    /// # Errors
+    ///
+    /// What the session fails with.
+    pub fn hello(&self) -> io::Result<()> {
         let packing = self
             .channel
             .begin_packing(self.peer)
@@ -106,7 +123,12 @@ impl MadgateEnd {
         packing.end_packing().map_err(io::Error::other)
     }
 
-    fn await_hello(&self) -> io::Result<()> {
+    /// Receives it.
+    ///
+    /// # Errors
+    ///
+    /// What the session fails with.
+    pub fn await_hello(&self) -> io::Result<()> {
         let unpacking = self.channel.begin_unpacking().map_err(io::Error::other)?;
         unpacking.end_unpacking().map_err(io::Error::other)
     }
@@ -191,6 +213,7 @@ fn describe(
 ) -> io::Result<String> {
     let mut text = String::from("[session]\nname = \"bench\"\nkey_file = \"session.key\"\n");
     let mut nodes: Vec<(&str, Vec<String>)> = Vec::new();
+    let mut places = 1;
     for network in networks {
         let BenchNetwork { name, protocol, .. } = network;
         let _ = write!(
@@ -206,9 +229,10 @@ fn describe(
         text.push_str(network.keys);
         for node in network.nodes {
             let address = match *protocol {
-                "tcp" => free_address()?.to_string(),
+                "tcp" => free_address_of(places)?.to_string(),
                 _ => (*node).to_owned(),
             };
+            places += 1;
             let address = format!("{name} = \"{address}\"");
             match nodes.iter_mut().find(|(known, _)| known == node) {
                 Some((_, addresses)) => addresses.push(address),

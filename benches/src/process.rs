@@ -15,7 +15,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::process::{Resource, Signal, getrlimit, set_parent_process_death_signal, setrlimit};
 
 /// Longest wait for something that a process does at once when all is well.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -222,6 +222,17 @@ pub fn die_with_parent() -> io::Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// Allows this process as many descriptors as the system lets it have: each link needs several.
+///
+/// # Errors
+///
+/// If the system refuses it.
+pub fn raise_descriptors() -> io::Result<()> {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    Ok(setrlimit(Resource::Nofile, limit)?)
 }
 
 /// Turns this process into another program, which is then killed with the parent too.

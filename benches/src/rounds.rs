@@ -6,13 +6,16 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::time::Duration;
 
 use crate::contestant::{Contestant, Measure, Point, Report, RoundArguments, Stage, Timing};
-use crate::process::PATIENCE;
+use crate::process::{PATIENCE, Process};
 use crate::samples::Samples;
 
-const BYTES_PER_GB: f64 = 1e9;
-const BYTES_PER_GIB: f64 = 1_073_741_824.0;
+/// What a GB is.
+pub const BYTES_PER_GB: f64 = 1e9;
+/// What a GiB is.
+pub const BYTES_PER_GIB: f64 = 1_073_741_824.0;
 
 /// What was measured of one contestant at one point. What does not apply has no samples.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -23,6 +26,8 @@ pub struct Figures {
     pub messages_per_s: Samples,
     /// CPU time that the relay used for each GiB.
     pub cpu_s_per_gib: Samples,
+    /// The same of all processes: source, sink, and relay if there is one.
+    pub all_cpu_s_per_gib: Samples,
     /// Half of the median round trip.
     pub half_rtt_us: Samples,
     /// Half of the round trip that 99 of 100 stay below.
@@ -57,8 +62,7 @@ pub fn run(
     for round in 0..rounds {
         eprintln!("round {} of {rounds}", round + 1);
         for point in points.iter().filter(|point| arguments.includes(point)) {
-            for turn in 0..present.len() {
-                let (contestant, _) = present[(turn + usize::from(round)) % present.len()];
+            for (contestant, _) in in_turn(&present, round) {
                 let name = contestant.name();
                 let what = || {
                     let Point {
@@ -80,6 +84,12 @@ pub fn run(
     Ok(results)
 }
 
+/// Who is measured when in a round: each round starts with another one.
+pub fn in_turn<T>(all: &[T], round: u16) -> impl Iterator<Item = &T> {
+    let first = usize::from(round) % all.len().max(1);
+    all[first..].iter().chain(&all[..first])
+}
+
 /// Measures what is staged, once.
 ///
 /// # Errors
@@ -91,14 +101,7 @@ pub fn measure(
     timing: Timing,
     figures: &mut Figures,
 ) -> io::Result<()> {
-    let relay_cpu = |stage: &Stage| {
-        stage
-            .relay
-            .as_ref()
-            .map(|relay| relay.cpu_time())
-            .transpose()
-    };
-    let before = relay_cpu(&stage)?;
+    let before = CpuTimes::of(&stage)?;
     stage.source.go()?;
     let reporter = match point.measure {
         Measure::Stream | Measure::Unread => &stage.sink,
@@ -107,16 +110,17 @@ pub fn measure(
     let line = reporter.line(timing.warm_up + timing.time + PATIENCE)?;
     match serde_json::from_str(&line)? {
         Report::Stream(report) => {
-            let after = relay_cpu(&stage)?;
+            let used = CpuTimes::of(&stage)?.since(before);
             let bytes = as_float(report.messages) * as_float(point.message_bytes as u64);
             figures.gb_per_s.push(bytes / report.seconds / BYTES_PER_GB);
             figures
                 .messages_per_s
                 .push(as_float(report.messages) / report.seconds);
-            if let (Some(before), Some(after)) = (before, after) {
-                let used = after.saturating_sub(before).as_secs_f64();
-                let gib = as_float(report.total_bytes) / BYTES_PER_GIB;
-                figures.cpu_s_per_gib.push(used / gib);
+            let gib = as_float(report.total_bytes) / BYTES_PER_GIB;
+            let all = used.relay.unwrap_or_default() + used.ends;
+            figures.all_cpu_s_per_gib.push(all.as_secs_f64() / gib);
+            if let Some(relay) = used.relay {
+                figures.cpu_s_per_gib.push(relay.as_secs_f64() / gib);
             }
         }
         Report::Ping(report) => {
@@ -127,7 +131,31 @@ pub fn measure(
     Ok(())
 }
 
+/// CPU time of the processes of a measurement.
+#[derive(Debug, Clone, Copy)]
+struct CpuTimes {
+    relay: Option<Duration>,
+    ends: Duration,
+}
+
+impl CpuTimes {
+    fn of(stage: &Stage) -> io::Result<Self> {
+        Ok(Self {
+            relay: stage.relay.as_ref().map(Process::cpu_time).transpose()?,
+            ends: stage.source.cpu_time()? + stage.sink.cpu_time()?,
+        })
+    }
+
+    fn since(self, before: Self) -> Self {
+        let relay = self.relay.zip(before.relay);
+        Self {
+            relay: relay.map(|(now, before)| now.saturating_sub(before)),
+            ends: self.ends.saturating_sub(before.ends),
+        }
+    }
+}
+
 /// Exact up to 2⁵³, and close enough beyond.
-fn as_float(count: u64) -> f64 {
+pub fn as_float(count: u64) -> f64 {
     count as f64
 }

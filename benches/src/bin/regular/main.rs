@@ -10,7 +10,6 @@
 #![forbid(unsafe_code)]
 
 mod direct;
-mod madgate;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -18,6 +17,7 @@ use std::process::ExitCode;
 use clap::{Parser, ValueEnum};
 use madgate_benches::children::ChildCommand;
 use madgate_benches::contestant::{Measure, RoundArguments};
+use madgate_benches::paths::Regular;
 use madgate_benches::rounds::Results;
 use madgate_benches::table::Table;
 use madgate_benches::waiting::Wait;
@@ -25,7 +25,6 @@ use madgate_benches::{Contestant, Machine, Point, rounds};
 use serde::Serialize;
 
 use direct::{DirectTcp, DirectUnix};
-use madgate::Regular;
 
 /// What is measured: bandwidth, rate of small messages, latency.
 const POINTS: [Point; 4] = [
@@ -101,6 +100,11 @@ fn main() -> ExitCode {
 
 fn bench(arguments: &Arguments) -> io::Result<()> {
     Machine::announce();
+    let regular = |name, protocol| Regular {
+        name,
+        protocol,
+        wait: arguments.wait,
+    };
     let contestants: Vec<Box<dyn Contestant>> = arguments
         .paths
         .iter()
@@ -109,9 +113,9 @@ fn bench(arguments: &Arguments) -> io::Result<()> {
                 Path::Tcp => Box::new(DirectTcp(arguments.wait)),
                 Path::Unix => Box::new(DirectUnix::new(arguments.wait)),
                 Path::UnixAsleep => Box::new(DirectUnix::asleep()),
-                Path::MadgateTcp => Box::new(Regular::tcp(arguments.wait)),
-                Path::MadgateShm => Box::new(Regular::shm(arguments.wait)),
-                Path::MadgateHsl => Box::new(Regular::hsl(arguments.wait)),
+                Path::MadgateTcp => Box::new(regular("madgate-tcp", "tcp")),
+                Path::MadgateShm => Box::new(regular("madgate-shm", "shm")),
+                Path::MadgateHsl => Box::new(regular("madgate-hsl", "hsl")),
             }
         })
         .collect();

@@ -15,7 +15,6 @@
 
 mod bare;
 mod haproxy;
-mod madgate;
 mod report;
 mod socat;
 
@@ -25,6 +24,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand, ValueEnum};
 use madgate_benches::children::ChildCommand;
 use madgate_benches::contestant::RoundArguments;
+use madgate_benches::paths::Forwarded;
 use madgate_benches::process::die_with_parent;
 use madgate_benches::waiting::Wait;
 use madgate_benches::{Contestant, Machine, Point, rounds};
@@ -79,9 +79,6 @@ enum Child {
     /// The bare relay.
     #[command(hide = true)]
     BareRelay(bare::BareArguments),
-    /// The gateway.
-    #[command(hide = true)]
-    MadgateRelay(madgate::MadgateRelayArguments),
 }
 
 fn main() -> ExitCode {
@@ -89,7 +86,6 @@ fn main() -> ExitCode {
     let result = match arguments.child {
         Some(Child::End(child)) => child.run(),
         Some(Child::BareRelay(relay)) => die_with_parent().and_then(|()| relay.run()),
-        Some(Child::MadgateRelay(relay)) => die_with_parent().and_then(|()| relay.run()),
         None => bench(&arguments),
     };
     match result {
@@ -108,7 +104,9 @@ fn bench(arguments: &Arguments) -> io::Result<()> {
         .iter()
         .map(|relay| -> Box<dyn Contestant> {
             match relay {
-                Relay::Madgate => Box::new(madgate::Madgate(arguments.wait)),
+                Relay::Madgate => {
+                    Box::new(Forwarded::new("madgate", ["tcp", "tcp"], arguments.wait))
+                }
                 Relay::Bare => Box::new(bare::Bare(arguments.ends)),
                 Relay::Haproxy => Box::new(Haproxy(Splice::Always, arguments.ends)),
                 Relay::HaproxyAuto => Box::new(Haproxy(Splice::Auto, arguments.ends)),

@@ -24,11 +24,12 @@ use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
 use madgate_benches::Process;
+use madgate_benches::gateway::{GatewayArguments, start_gateway};
 use madgate_benches::madgate::{BenchNetwork, write_cluster};
 use madgate_benches::process::die_with_parent;
 use madgate_benches::waiting::Wait;
 
-use node::{GatewayArguments, NodeArguments, VisitorArguments};
+use node::{NodeArguments, VisitorArguments};
 use watch::{Counts, Watch};
 
 /// How often it looks, in all the time that it runs.
@@ -104,8 +105,7 @@ fn soak(time: Duration) -> io::Result<()> {
         nodes: &["gw", "b0"],
     };
     let (_files, cluster) = write_cluster(&[left, right], Wait::Adaptive, SETTINGS)?;
-    let gateway = start("gateway", &cluster, &[])?;
-    gateway.word("ready")?;
+    let gateway = start_gateway(&cluster, 0)?;
     let mut ends = [
         start("node", &cluster, &["b0", "a0"])?,
         start("node", &cluster, &["a0", "b0"])?,

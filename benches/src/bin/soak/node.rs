@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use clap::Args;
 use madgate_benches::children::say;
-use madgate_gateway::Gateway;
 use madgate_vchannel::{Channel, Cluster, NodeId, Session};
 
 use crate::traffic::{Receiver, Sender};
@@ -20,22 +19,6 @@ const VISIT: u64 = 50;
 
 /// How long the last messages of a visitor may take.
 const CLOSE_WITHIN: Duration = Duration::from_secs(30);
-
-/// The process of the gateway.
-#[derive(Debug, Args)]
-pub(crate) struct GatewayArguments {
-    cluster: PathBuf,
-}
-
-impl GatewayArguments {
-    pub(crate) fn run(self) -> io::Result<()> {
-        let cluster = read(&self.cluster)?;
-        let _gateway = Gateway::start(cluster, "gw").map_err(io::Error::other)?;
-        say("ready")?;
-        // Until the soak ends.
-        io::copy(&mut io::stdin(), &mut io::sink()).map(drop)
-    }
-}
 
 /// A node that stays.
 #[derive(Debug, Args)]

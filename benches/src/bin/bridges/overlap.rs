@@ -1,0 +1,140 @@
+//! A stage that costs processor time on each side of a gateway: done by one thread in turn, and
+//! by two at once, with the double buffer between them.
+//!
+//! The stage ([`madgate_benches::stage`]) stands between the lanes of a real gateway and its
+//! engine. The contestants differ in one line of the cluster file, `handover`.
+
+use std::io::{self, Write};
+
+use clap::Args;
+use madgate_benches::paths::Forwarded;
+use madgate_benches::rounds::{BYTES_PER_GB, BYTES_PER_GIB, Results};
+use madgate_benches::table::Table;
+use madgate_benches::{Contestant, Point};
+use serde::Serialize;
+
+use crate::{Common, cell, rounds};
+
+/// Bytes of the messages.
+const MESSAGE_BYTES: usize = 1 << 20;
+
+const IN_TURN: &str = "one thread";
+const AT_ONCE: &str = "two threads";
+
+/// Who does the stages, and what says so in the gateway's section.
+const CONTESTANTS: [(&str, &str); 2] = [
+    (IN_TURN, "handover = \"inline\"\n"),
+    (AT_ONCE, "handover = \"thread\"\n"),
+];
+
+#[derive(Debug, Args)]
+pub(crate) struct OverlapArguments {
+    #[command(flatten)]
+    common: Common,
+    /// How often each side computes SHA-256 of every byte.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
+    passes: u32,
+}
+
+/// What was measured with one hand-over, as medians.
+#[derive(Debug, Serialize)]
+struct Line {
+    stages: &'static str,
+    passes: u32,
+    message_bytes: usize,
+    gb_per_s: Option<f64>,
+    gateway_cpu_s_per_gib: Option<f64>,
+    /// Processors that the gateway kept busy.
+    gateway_processors: Option<f64>,
+    /// Of the ends' processes.
+    ends_cpu_s_per_gib: Option<f64>,
+    /// Throughput, next to that of one thread.
+    ratio: Option<f64>,
+}
+
+pub(crate) fn bench(arguments: &OverlapArguments) -> io::Result<()> {
+    let OverlapArguments { common, passes } = arguments;
+    let contestants = CONTESTANTS.map(|(name, settings)| -> Box<dyn Contestant> {
+        Box::new(Forwarded {
+            settings,
+            stage_passes: *passes,
+            ..Forwarded::new(name, ["tcp", "tcp"], common.wait)
+        })
+    });
+    let points: Vec<_> = common
+        .rounds
+        .sizes_or(&[MESSAGE_BYTES])
+        .into_iter()
+        .map(Point::stream)
+        .collect();
+    let results = rounds::run(&contestants, &points, &common.rounds)?;
+    for point in points {
+        let lines = CONTESTANTS.map(|(stages, _)| line(&results, stages, point, *passes));
+        if common.json {
+            print_json(&lines)?;
+        } else {
+            print_table(point.message_bytes, &lines)?;
+        }
+    }
+    Ok(())
+}
+
+fn line(results: &Results, stages: &'static str, point: Point, passes: u32) -> Line {
+    let of = |name| results.get(&(name, point));
+    let gb_per_s = |name| of(name).and_then(|it| it.gb_per_s.median());
+    let gateway = of(stages).and_then(|it| it.cpu_s_per_gib.median());
+    let all = of(stages).and_then(|it| it.all_cpu_s_per_gib.median());
+    let mine = gb_per_s(stages);
+    Line {
+        stages,
+        passes,
+        message_bytes: point.message_bytes,
+        gb_per_s: mine,
+        gateway_cpu_s_per_gib: gateway,
+        gateway_processors: gateway
+            .zip(mine)
+            .map(|(cpu, gb)| cpu * gb * BYTES_PER_GB / BYTES_PER_GIB),
+        ends_cpu_s_per_gib: all.zip(gateway).map(|(all, gateway)| all - gateway),
+        ratio: mine.zip(gb_per_s(IN_TURN)).map(|(mine, one)| mine / one),
+    }
+}
+
+fn print_json(lines: &[Line]) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    for line in lines {
+        writeln!(stdout, "{}", serde_json::to_string(line)?)?;
+    }
+    Ok(())
+}
+
+fn print_table(message_bytes: usize, lines: &[Line]) -> io::Result<()> {
+    let mut table = Table::new([
+        "stages done by",
+        "GB/s",
+        "ratio",
+        "CPU s/GiB, gateway",
+        "processors busy",
+        "CPU s/GiB, ends",
+    ]);
+    for line in lines {
+        table.row([
+            line.stages.to_owned(),
+            cell(line.gb_per_s, 3),
+            cell(line.ratio, 2),
+            cell(line.gateway_cpu_s_per_gib, 2),
+            cell(line.gateway_processors, 2),
+            cell(line.ends_cpu_s_per_gib, 2),
+        ]);
+    }
+    let passes = lines.first().map_or(0, |line| line.passes);
+    let mut stdout = io::stdout().lock();
+    writeln!(
+        stdout,
+        "\nmessages of {message_bytes} bytes, SHA-256 {passes} times on each side\n\n{table}"
+    )?;
+    writeln!(
+        stdout,
+        "Medians. Processors busy: those that the gateway had for itself, of two that the ends \
+         need too."
+    )
+}

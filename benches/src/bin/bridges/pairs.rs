@@ -1,0 +1,199 @@
+//! Two unlike networks with a gateway between, beside each of the two alone.
+//!
+//! What crosses both must at least cost what crossing each of them costs. How much more it costs
+//! is what the gateway adds; how fast it is, next to what two processors have time for, is what
+//! waiting for each other loses.
+
+use std::io::{self, Write};
+
+use clap::Args;
+use madgate_benches::contestant::Measure;
+use madgate_benches::paths::{Forwarded, Regular};
+use madgate_benches::rounds::{BYTES_PER_GB, BYTES_PER_GIB, Results};
+use madgate_benches::samples::Samples;
+use madgate_benches::table::Table;
+use madgate_benches::{Contestant, Figures, Point};
+use serde::Serialize;
+
+use crate::{Common, cell, rounds};
+
+/// Bytes of the messages.
+const MESSAGE_BYTES: usize = 1 << 20;
+
+/// Processors that the bench has.
+const PROCESSORS: f64 = 2.0;
+
+/// Each network alone.
+const DIRECT: [&str; 3] = ["tcp", "shm", "hsl"];
+
+/// What crosses two networks, and which.
+const PAIRS: [(&str, [&str; 2]); 4] = [
+    ("tcp->shm", ["tcp", "shm"]),
+    ("shm->tcp", ["shm", "tcp"]),
+    ("hsl->tcp", ["hsl", "tcp"]),
+    ("tcp->hsl", ["tcp", "hsl"]),
+];
+
+#[derive(Debug, Args)]
+pub(crate) struct PairsArguments {
+    #[command(flatten)]
+    common: Common,
+    /// Sinks look at the numbers of messages only, and not at each byte: what checking costs is
+    /// then in neither figure.
+    #[arg(long)]
+    unread: bool,
+}
+
+/// What was measured of one way, as medians; the ratios are null where nothing is between.
+#[derive(Debug, Serialize)]
+struct Line {
+    path: &'static str,
+    message_bytes: usize,
+    gb_per_s: Option<f64>,
+    cpu_s_per_gib: Option<f64>,
+    gateway_cpu_s_per_gib: Option<f64>,
+    cpu_of_direct: Option<f64>,
+    throughput_of_possible: Option<f64>,
+}
+
+pub(crate) fn bench(arguments: &PairsArguments) -> io::Result<()> {
+    let wait = arguments.common.wait;
+    let direct = DIRECT.map(|protocol| -> Box<dyn Contestant> {
+        Box::new(Regular {
+            name: protocol,
+            protocol,
+            wait,
+        })
+    });
+    let pairs = PAIRS.map(|(name, protocols)| -> Box<dyn Contestant> {
+        Box::new(Forwarded::new(name, protocols, wait))
+    });
+    let contestants: Vec<_> = direct.into_iter().chain(pairs).collect();
+    let measure = if arguments.unread {
+        Measure::Unread
+    } else {
+        Measure::Stream
+    };
+    let points = arguments
+        .common
+        .rounds
+        .sizes_or(&[MESSAGE_BYTES])
+        .into_iter()
+        .map(|message_bytes| Point {
+            measure,
+            message_bytes,
+        });
+    let points: Vec<_> = points.collect();
+    let results = rounds::run(&contestants, &points, &arguments.common.rounds)?;
+    for point in points {
+        let lines = lines(&results, point);
+        if arguments.common.json {
+            print_json(&lines)?;
+        } else {
+            print_table(point.message_bytes, &lines)?;
+        }
+    }
+    Ok(())
+}
+
+fn lines(results: &Results, point: Point) -> Vec<Line> {
+    let median = |name, figure: fn(&Figures) -> &Samples| {
+        results
+            .get(&(name, point))
+            .and_then(|it| figure(it).median())
+    };
+    let line = |path, protocols: Option<[&'static str; 2]>| {
+        let cpu_s_per_gib = median(path, |it| &it.all_cpu_s_per_gib);
+        let gb_per_s = median(path, |it| &it.gb_per_s);
+        let [left, right] = protocols
+            .map(|both| both.map(|protocol| median(protocol, |it| &it.all_cpu_s_per_gib)))
+            .unwrap_or_default();
+        let sum = left.zip(right).map(|(left, right)| left + right);
+        Line {
+            path,
+            message_bytes: point.message_bytes,
+            gb_per_s,
+            cpu_s_per_gib,
+            gateway_cpu_s_per_gib: median(path, |it| &it.cpu_s_per_gib),
+            cpu_of_direct: cpu_s_per_gib.zip(sum).map(|(cpu, sum)| cpu / sum),
+            throughput_of_possible: gb_per_s.zip(sum).map(|(gb, sum)| gb / possible(sum)),
+        }
+    };
+    let direct = DIRECT.into_iter().map(|name| line(name, None));
+    let pairs = PAIRS.into_iter().map(|(name, both)| line(name, Some(both)));
+    direct.chain(pairs).collect()
+}
+
+/// GB per second that the processors have time for, when each GiB costs them so much.
+fn possible(cpu_s_per_gib: f64) -> f64 {
+    PROCESSORS / cpu_s_per_gib * BYTES_PER_GIB / BYTES_PER_GB
+}
+
+fn print_json(lines: &[Line]) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    for line in lines {
+        writeln!(stdout, "{}", serde_json::to_string(line)?)?;
+    }
+    Ok(())
+}
+
+fn print_table(message_bytes: usize, lines: &[Line]) -> io::Result<()> {
+    let mut table = Table::new([
+        "",
+        "GB/s",
+        "CPU s/GiB, all",
+        "of both direct",
+        "GB/s of possible",
+        "CPU s/GiB, gateway",
+    ]);
+    for line in lines {
+        table.row([
+            line.path.to_owned(),
+            cell(line.gb_per_s, 2),
+            cell(line.cpu_s_per_gib, 3),
+            cell(line.cpu_of_direct, 2),
+            cell(line.throughput_of_possible, 2),
+            cell(line.gateway_cpu_s_per_gib, 3),
+        ]);
+    }
+    let mut stdout = io::stdout().lock();
+    writeln!(stdout, "\nmessages of {message_bytes} bytes\n\n{table}")?;
+    writeln!(
+        stdout,
+        "Medians. CPU: user and system time of source, sink and gateway. Of both direct: its ratio \
+         to the sum of both networks'. Possible: what {PROCESSORS} processors have time for at \
+         that sum."
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Figures of one round.
+    fn figures(gb_per_s: f64, all: f64) -> Figures {
+        Figures {
+            gb_per_s: Samples::of(vec![gb_per_s]),
+            all_cpu_s_per_gib: Samples::of(vec![all]),
+            ..Figures::default()
+        }
+    }
+
+    #[test]
+    fn a_pair_is_compared_with_the_sum_of_both() {
+        let point = Point::stream(MESSAGE_BYTES);
+        let results = Results::from([
+            (("tcp", point), figures(2.0, 0.75)),
+            (("shm", point), figures(3.0, 0.25)),
+            (("tcp->shm", point), figures(1.0, 1.5)),
+        ]);
+        let lines = lines(&results, point);
+        let of = |path| lines.iter().find(|line| line.path == path).unwrap();
+        assert_eq!(of("tcp->shm").cpu_of_direct, Some(1.5));
+        // Two processors have time for 2 GiB per second.
+        let share = of("tcp->shm").throughput_of_possible.unwrap();
+        assert!((share - 1e9 / 2_147_483_648.0).abs() < 1e-12);
+        assert_eq!(of("tcp").cpu_of_direct, None);
+        assert_eq!(of("tcp->hsl").cpu_of_direct, None);
+    }
+}

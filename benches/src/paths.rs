@@ -1,0 +1,89 @@
+//! madgate as a contestant: over one network, or over two with a gateway between them.
+
+use std::io;
+
+use crate::gateway::start_gateway;
+use crate::madgate::{BenchNetwork, stage_madgate, write_cluster};
+use crate::waiting::Wait;
+use crate::{Contestant, Point, Stage, Timing};
+
+/// Two nodes of one network, over a virtual channel's regular path.
+#[derive(Debug, Clone, Copy)]
+pub struct Regular {
+    /// Its name in tables and JSON.
+    pub name: &'static str,
+    /// The protocol of the network.
+    pub protocol: &'static str,
+    /// How the nodes wait.
+    pub wait: Wait,
+}
+
+impl Contestant for Regular {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn stage(&self, point: Point, timing: Timing) -> io::Result<Stage> {
+        let network = BenchNetwork {
+            name: "net",
+            protocol: self.protocol,
+            keys: "",
+            nodes: &["a0", "b0"],
+        };
+        let (files, cluster) = write_cluster(&[network], self.wait, "")?;
+        stage_madgate(point, timing, files, &cluster, || Ok(None))
+    }
+}
+
+/// A node on each of two networks, and a gateway between them.
+#[derive(Debug, Clone, Copy)]
+pub struct Forwarded {
+    /// Its name in tables and JSON.
+    pub name: &'static str,
+    /// The protocols of the networks that the source and the sink are on.
+    pub protocols: [&'static str; 2],
+    /// How the nodes and the gateway wait.
+    pub wait: Wait,
+    /// Further keys of the gateway's section, a line each.
+    pub settings: &'static str,
+    /// Passes of the stage on each side of the gateway, see [`crate::stage`].
+    pub stage_passes: u32,
+}
+
+impl Forwarded {
+    /// As a gateway is without being asked for anything.
+    #[must_use]
+    pub const fn new(name: &'static str, protocols: [&'static str; 2], wait: Wait) -> Self {
+        Self {
+            name,
+            protocols,
+            wait,
+            settings: "",
+            stage_passes: 0,
+        }
+    }
+}
+
+impl Contestant for Forwarded {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn stage(&self, point: Point, timing: Timing) -> io::Result<Stage> {
+        let network = |name, protocol, nodes| BenchNetwork {
+            name,
+            protocol,
+            keys: "",
+            nodes,
+        };
+        let [left, right] = self.protocols;
+        let networks = [
+            network("left", left, &["a0", "gw"]),
+            network("right", right, &["gw", "b0"]),
+        ];
+        let (files, cluster) = write_cluster(&networks, self.wait, self.settings)?;
+        stage_madgate(point, timing, files, &cluster, || {
+            start_gateway(&cluster, self.stage_passes).map(Some)
+        })
+    }
+}
