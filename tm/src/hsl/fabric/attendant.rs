@@ -11,7 +11,7 @@
 use std::mem;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -38,8 +38,9 @@ pub(super) enum Care {
     Done,
 }
 
+/// Who looks after connections: a thread, or a test.
 #[derive(Debug)]
-struct Attendant {
+pub(super) struct Attendant {
     bell: Bell,
     asked: Mutex<Asked>,
 }
@@ -54,6 +55,30 @@ struct Asked {
 }
 
 impl Attendant {
+    /// One that nobody runs yet.
+    pub(super) fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            bell: Bell::new()?,
+            asked: Mutex::default(),
+        })
+    }
+
+    /// Looks after a connection, until that says that it is done.
+    pub(super) fn look_after(&self, connection: Arc<Connection>) {
+        let mut asked = self.asked();
+        asked.connections.push(connection);
+        if asked.sleeps {
+            asked.sleeps = false;
+            self.bell.ring();
+        }
+    }
+
+    /// Looks again soon.
+    pub(super) fn hurry(&self) {
+        self.asked().is_urgent = true;
+        self.bell.ring();
+    }
+
     fn asked(&self) -> MutexGuard<'_, Asked> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -62,20 +87,27 @@ impl Attendant {
         let mut connections: Vec<Arc<Connection>> = Vec::new();
         let mut pause = PAUSE_LEAST;
         loop {
-            {
-                let mut asked = self.asked();
-                if mem::take(&mut asked.is_urgent) || !asked.connections.is_empty() {
-                    pause = PAUSE_LEAST;
-                }
-                connections.append(&mut asked.connections);
-                asked.sleeps = connections.is_empty();
+            if self.look(&mut connections) {
+                pause = PAUSE_LEAST;
             }
-            connections.retain(|connection| connection.attend() == Care::Waiting);
             pause = (2 * pause).min(PAUSE_MOST);
             // A list that has become empty is found so above, before anybody has to ring.
             let sleeps = self.asked().sleeps;
             self.sleep((!sleeps).then_some(pause));
         }
+    }
+
+    /// Looks once after all connections that need it; whether any has just asked for it.
+    pub(super) fn look(&self, connections: &mut Vec<Arc<Connection>>) -> bool {
+        let is_asked = {
+            let mut asked = self.asked();
+            let is_asked = mem::take(&mut asked.is_urgent) || !asked.connections.is_empty();
+            connections.append(&mut asked.connections);
+            asked.sleeps = connections.is_empty();
+            is_asked
+        };
+        connections.retain(|connection| connection.attend() == Care::Waiting);
+        is_asked
     }
 
     fn sleep(&self, pause: Option<Duration>) {
@@ -87,28 +119,6 @@ impl Attendant {
         // Interrupted or not, it looks again.
         let _ = poll(&mut sources, pause.as_ref());
         self.bell.silence();
-    }
-}
-
-/// Lets the thread look after a connection, until that says that it is done.
-pub(super) fn look_after(connection: Arc<Connection>) {
-    // No connection is made before it is started.
-    let Some(attendant) = ATTENDANT.get() else {
-        return;
-    };
-    let mut asked = attendant.asked();
-    asked.connections.push(connection);
-    if asked.sleeps {
-        asked.sleeps = false;
-        attendant.bell.ring();
-    }
-}
-
-/// Lets the thread look again soon.
-pub(super) fn hurry() {
-    if let Some(attendant) = ATTENDANT.get() {
-        attendant.asked().is_urgent = true;
-        attendant.bell.ring();
     }
 }
 
@@ -140,30 +150,21 @@ extern "C" fn let_end() {
     }
 }
 
-/// Starts the thread, where it has not been.
-pub(super) fn start() -> std::io::Result<()> {
-    static STARTED: Mutex<bool> = Mutex::new(false);
+/// That of this process; its thread is started where it has not been.
+pub(super) fn start() -> std::io::Result<Arc<Attendant>> {
+    static STARTED: Mutex<Option<Arc<Attendant>>> = Mutex::new(None);
     let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
-    if !*started {
-        if ATTENDANT.get().is_none() {
-            let attendant = Attendant {
-                bell: Bell::new()?,
-                asked: Mutex::default(),
-            };
-            // There is none yet: this is the only place, behind a lock.
-            let _ = ATTENDANT.set(attendant);
-        }
-        thread::Builder::new()
-            .name("madgate-fabric".to_owned())
-            .spawn(|| {
-                if let Some(attendant) = ATTENDANT.get() {
-                    attendant.run();
-                }
-            })?;
-        library::at_exit(let_end);
-        *started = true;
+    if let Some(attendant) = &*started {
+        return Ok(Arc::clone(attendant));
     }
-    Ok(())
+    let attendant = Arc::new(Attendant::new()?);
+    thread::Builder::new()
+        .name("madgate-fabric".to_owned())
+        .spawn({
+            let attendant = Arc::clone(&attendant);
+            move || attendant.run()
+        })?;
+    library::at_exit(let_end);
+    *started = Some(Arc::clone(&attendant));
+    Ok(attendant)
 }
-
-static ATTENDANT: OnceLock<Attendant> = OnceLock::new();

@@ -46,7 +46,7 @@ impl fmt::Display for Wanted {
 }
 
 /// What a network of libfabric's can do.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Facts {
     /// The provider's name.
     pub(super) provider: String,

@@ -7,18 +7,21 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
+use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use super::abi::{
-    self, Address, AvAttr, AvObject, AvOps, CmOps, Context, EndpointObject, MsgOps, RmaIov,
-    RmaMessage, RmaOps,
+    self, Address, AvAttr, AvObject, AvOps, CmOps, Context, CqEntry, EndpointObject, MsgOps,
+    RmaIov, RmaMessage, RmaOps,
 };
-use super::domain::Domain;
+use super::domain::{Domain, Facts};
 use super::error::FabricError;
 use super::object::{Object, table};
+use super::posting::{BATCH, Completion, Posted, Posting, Target};
 use super::queue::Queue;
 use super::region::Region;
+use crate::local::memory::Mapping;
 
 /// Bytes of the longest name of an endpoint.
 pub(super) const NAME_BYTES_MAX: usize = 128;
@@ -35,12 +38,13 @@ pub(super) struct Opened {
     domain: Arc<Domain>,
 }
 
-/// An endpoint, and what is sent from.
+/// An endpoint, and the memory that it needs.
 #[derive(Debug)]
 pub(super) struct Endpoint {
-    // Closed before its source is unmapped.
+    // Closed before the memory is unmapped which it reads, or which the other side writes.
     opened: Opened,
     source: Arc<Region>,
+    _own: Arc<Region>,
 }
 
 /// What is called of an endpoint.
@@ -86,26 +90,6 @@ struct Places(Box<[UnsafeCell<Context>]>);
 unsafe impl Send for Places {}
 // SAFETY: as above.
 unsafe impl Sync for Places {}
-
-/// Where a write goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Target {
-    /// The other endpoint.
-    pub(super) peer: Address,
-    pub(super) address: u64,
-    pub(super) key: u64,
-}
-
-/// What became of an operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Posted {
-    /// It goes on.
-    Yes,
-    /// Not now: there is no room, or no connection yet.
-    NotNow,
-    /// It never will: the error.
-    Failed(i32),
-}
 
 impl Opened {
     /// An endpoint for at most `operations` at a time, which reports to `queue`; with `receives` receives posted for notifications, where they take any.
@@ -210,27 +194,44 @@ impl Opened {
 }
 
 impl Endpoint {
-    pub(super) fn new(opened: Opened, source: Arc<Region>) -> Self {
-        Self { opened, source }
+    /// An endpoint that sends from `source`, and where the other side writes `own`.
+    pub(super) fn new(opened: Opened, source: Arc<Region>, own: Arc<Region>) -> Self {
+        Self {
+            opened,
+            source,
+            _own: own,
+        }
     }
 
-    pub(super) fn queue(&self) -> &Queue {
-        &self.opened.queue
+    /// What a completion says.
+    fn completion(&self, entry: &CqEntry) -> Completion {
+        // Some providers mark the ends of this side's own writes with FI_REMOTE_CQ_DATA too.
+        let is_notice = entry.flags & abi::FI_REMOTE_WRITE != 0;
+        Completion {
+            place: self.place_of(entry.op_context),
+            notice: is_notice.then_some(entry.data),
+        }
     }
 
-    pub(super) fn domain(&self) -> &Arc<Domain> {
-        &self.opened.domain
+    /// Which operation or receive a completion is of.
+    fn place_of(&self, context: usize) -> Option<usize> {
+        let offset = context.checked_sub(self.opened.places.0.as_ptr().addr())?;
+        let place = offset / size_of::<Context>();
+        (offset.is_multiple_of(size_of::<Context>()) && place < self.opened.places.0.len())
+            .then_some(place)
+    }
+}
+
+impl Posting for Endpoint {
+    fn facts(&self) -> &Facts {
+        &self.opened.domain.facts
     }
 
-    /// What is sent from.
-    pub(super) fn source(&self) -> &Arc<Region> {
-        &self.source
+    fn source(&self) -> &Arc<Mapping> {
+        self.source.memory()
     }
 
-    /// Writes `length` bytes at `offset` of what is sent from, which nobody changes until
-    /// operation `place` is complete. With `notice`, the other side is told that. With
-    /// `delivered`, complete means that the bytes are there.
-    pub(super) fn write(
+    fn write(
         &self,
         place: usize,
         (offset, length): (usize, usize),
@@ -273,9 +274,7 @@ impl Endpoint {
         })
     }
 
-    /// Writes `bytes`, which the provider takes over: at most as many as it says. With `notice`,
-    /// the other side is told.
-    pub(super) fn inject(&self, bytes: &[u8], to: Target, notice: Option<u32>) -> Posted {
+    fn inject(&self, bytes: &[u8], to: Target, notice: Option<u32>) -> Posted {
         let (start, length) = (bytes.as_ptr().cast::<c_void>(), bytes.len());
         let endpoint = self.opened.endpoint.raw();
         posted(match notice {
@@ -298,17 +297,25 @@ impl Endpoint {
         })
     }
 
-    /// Posts receive `place` again.
-    pub(super) fn post_receive(&self, place: usize) -> Posted {
+    fn post_receive(&self, place: usize) -> Posted {
         self.opened.post_receive(place)
     }
 
-    /// Which operation or receive a completion is of.
-    pub(super) fn place_of(&self, context: usize) -> Option<usize> {
-        let offset = context.checked_sub(self.opened.places.0.as_ptr().addr())?;
-        let place = offset / size_of::<Context>();
-        (offset.is_multiple_of(size_of::<Context>()) && place < self.opened.places.0.len())
-            .then_some(place)
+    fn read(&self, into: &mut [Completion; BATCH]) -> Result<usize, i32> {
+        let mut entries = [CqEntry::default(); BATCH];
+        let count = self.opened.queue.read(&mut entries)?;
+        for (completion, entry) in into.iter_mut().zip(&entries[..count]) {
+            *completion = self.completion(entry);
+        }
+        Ok(count)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.opened.queue.descriptor()
+    }
+
+    fn may_wait(&self) -> bool {
+        self.opened.queue.may_wait()
     }
 }
 

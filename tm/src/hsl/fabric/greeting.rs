@@ -107,6 +107,25 @@ impl Greeting {
             names: [name(bytes, 0)?, name(bytes, 1)?],
         })
     }
+
+    /// What the other side has said, if it goes together with this.
+    pub(super) fn answered_by(&self, bytes: &[u8; GREETING_BYTES]) -> Result<Self, String> {
+        let peer = Self::decode(bytes)?;
+        if peer.class != self.class {
+            return Err("it takes this for a lane of the other class".to_owned());
+        }
+        if peer.connects == self.connects {
+            return Err("it claims our side of the connection".to_owned());
+        }
+        if peer.provider != self.provider {
+            return Err(format!(
+                "it uses libfabric's provider \"{}\", and this node \"{}\": give the network a \
+                 `provider`",
+                peer.provider, self.provider
+            ));
+        }
+        Ok(peer)
+    }
 }
 
 fn name(bytes: &[u8; GREETING_BYTES], which: usize) -> Result<Vec<u8>, String> {

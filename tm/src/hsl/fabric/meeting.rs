@@ -10,14 +10,17 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use socket2::SockRef;
 
-use super::attendant;
+use super::abi;
+use super::attendant::{self, Attendant};
 use super::card::{FabricCard, FabricDevice, FabricList};
-use super::connection::{Connection, Parts, PeerMemory, lines_bytes};
+use super::connection::{Connection, Parts};
 use super::control::{Control, Half};
 use super::domain::{Domain, OPERATIONS_MOST, RECEIVES_MOST, Wanted};
 use super::endpoint::{Endpoint, Opened};
 use super::error::FabricError;
 use super::greeting::{GREETING_BYTES, Greeting};
+use super::outbox::{Path, PeerMemory, lines_bytes};
+use super::posting::Posting;
 use super::queue::Queue;
 use super::region::{Access, Region};
 use crate::hsl::host::{ListPlace, Mode};
@@ -111,6 +114,7 @@ struct Side {
     receiving: Opened,
     /// Operations that each endpoint has places for.
     operations: usize,
+    attendant: Arc<Attendant>,
 }
 
 impl FabricEstablishing {
@@ -124,7 +128,8 @@ impl FabricEstablishing {
         let geometry = Geometry::tuned(tuning, class)
             .map_err(|what| io::Error::new(io::ErrorKind::InvalidInput, what))?;
         let domain = Domain::open(wanted).map_err(io::Error::from)?;
-        let side = Side::new(domain, geometry).map_err(io::Error::from)?;
+        let attendant = attendant::start()?;
+        let side = Side::new(domain, geometry, attendant).map_err(io::Error::from)?;
         let greeting = side.greeting(class, connects, geometry);
         let greeting = greeting.map_err(io::Error::from)?;
         Ok(Self {
@@ -147,7 +152,7 @@ impl FabricEstablishing {
         if !self.unsent.is_empty() {
             return Ok(None);
         }
-        let peer = self.peer(heard).map_err(violation)?;
+        let peer = self.greeting.answered_by(heard).map_err(violation)?;
         let side = self.side.take();
         let side = side.ok_or(LaneError::Misuse("advanced a lane that is up"))?;
         let control = Control::new(self.control.try_clone()?)?;
@@ -187,25 +192,6 @@ impl FabricEstablishing {
         }
         Ok(())
     }
-
-    /// What the other side has said, checked against what this one has.
-    fn peer(&self, bytes: &[u8; GREETING_BYTES]) -> Result<Greeting, String> {
-        let peer = Greeting::decode(bytes)?;
-        if peer.class != self.greeting.class {
-            return Err("it takes this for a lane of the other class".to_owned());
-        }
-        if peer.connects == self.greeting.connects {
-            return Err("it claims our side of the connection".to_owned());
-        }
-        if peer.provider != self.greeting.provider {
-            return Err(format!(
-                "it uses libfabric's provider \"{}\", and this node \"{}\": give the network a \
-                 `provider`",
-                peer.provider, self.greeting.provider
-            ));
-        }
-        Ok(peer)
-    }
 }
 
 impl AsFd for FabricEstablishing {
@@ -221,7 +207,11 @@ impl Establishing for FabricEstablishing {
 }
 
 impl Side {
-    fn new(domain: Arc<Domain>, geometry: Geometry) -> Result<Self, FabricError> {
+    fn new(
+        domain: Arc<Domain>,
+        geometry: Geometry,
+        attendant: Arc<Attendant>,
+    ) -> Result<Self, FabricError> {
         let own = memory(&domain, Mapping::for_card(geometry.memory_bytes()))?;
         let own = Region::new(&domain, own, Access::RemoteWrite)?;
         let operations = domain.facts.sends.clamp(1, OPERATIONS_MOST);
@@ -239,6 +229,7 @@ impl Side {
             own,
             operations,
             domain,
+            attendant,
         })
     }
 
@@ -272,33 +263,31 @@ impl Side {
             sending,
             receiving,
             operations,
+            attendant,
         } = self;
-        let meeting = Meeting {
-            domain,
-            own: Arc::new(own),
-            operations,
-            numbers: numbers(said.connects),
-            peer,
-            control: Arc::new(control),
-            mode: said.geometry.mode,
+        let own = Arc::new(own);
+        let source = |data_bytes: usize| {
+            let bytes = data_bytes + lines_bytes(operations);
+            let memory = memory(&domain, Mapping::private(bytes))?;
+            Region::new(&domain, memory, Access::Send).map(Arc::new)
         };
         // What sends there writes to what receives here, and the other way round.
-        let slots = meeting.source(peer.geometry.send_row().end())?;
-        let lists = [peer.geometry.receiver_list(), peer.geometry.sender_list()];
-        let there = &peer.names[1];
-        let sending = meeting.connect(sending, there, &slots, lists, Half::Sending)?;
-        let nothing = meeting.source(0)?;
-        let lists = [said.geometry.sender_list(), said.geometry.receiver_list()];
-        let there = &peer.names[0];
-        let receiving = meeting.connect(receiving, there, &nothing, lists, Half::Receiving)?;
-        Ok(Halves {
-            sending,
-            receiving,
-            slots: Arc::clone(slots.memory()),
-            own: Arc::clone(meeting.own.memory()),
-            geometries: [said.geometry, peer.geometry],
-            peer: meeting.numbers[1],
-        })
+        let there = [
+            sending.address_of(&peer.names[1])?,
+            receiving.address_of(&peer.names[0])?,
+        ];
+        let slots = source(peer.geometry.send_row().end())?;
+        let sending = Endpoint::new(sending, slots, Arc::clone(&own));
+        let receiving = Endpoint::new(receiving, source(0)?, Arc::clone(&own));
+        let meeting = Meeting {
+            own: Arc::clone(own.memory()),
+            operations,
+            said,
+            peer,
+            control: Arc::new(control),
+            attendant,
+        };
+        meeting.halves([Box::new(sending), Box::new(receiving)], there)
     }
 }
 
@@ -317,7 +306,7 @@ pub(super) struct Halves {
 }
 
 impl Halves {
-    fn lane(self) -> Lane {
+    pub(super) fn lane(self) -> Lane {
         let [here, there] = self.geometries;
         let loans = Loans::new(self.slots, there.send_row());
         let (card, answers) = self.sending;
@@ -332,61 +321,82 @@ impl Halves {
 }
 
 /// What both halves of a lane have in common.
-struct Meeting<'a> {
-    domain: Arc<Domain>,
-    own: Arc<Region>,
-    operations: usize,
-    numbers: [NodeNumber; 2],
-    peer: &'a Greeting,
-    control: Arc<Control>,
-    mode: Mode,
+#[derive(Debug)]
+pub(super) struct Meeting<'a> {
+    /// What the other side writes.
+    pub(super) own: Arc<Mapping>,
+    /// Operations that each endpoint has places for.
+    pub(super) operations: usize,
+    pub(super) said: &'a Greeting,
+    pub(super) peer: &'a Greeting,
+    pub(super) control: Arc<Control>,
+    pub(super) attendant: Arc<Attendant>,
 }
 
 impl Meeting<'_> {
-    /// Memory to send `data_bytes` from, and the entries of operations.
-    fn source(&self, data_bytes: usize) -> Result<Arc<Region>, FabricError> {
-        let bytes = data_bytes + lines_bytes(self.operations);
-        let memory = memory(&self.domain, Mapping::private(bytes))?;
-        Region::new(&self.domain, memory, Access::Send).map(Arc::new)
+    /// Both halves, over the endpoint that sends and that which receives, and what these call
+    /// the other side's.
+    pub(super) fn halves(
+        self,
+        [sending, receiving]: [Box<dyn Posting>; 2],
+        there: [abi::Address; 2],
+    ) -> Result<Halves, FabricError> {
+        let slots = Arc::clone(sending.source());
+        let geometries = [self.said.geometry, self.peer.geometry];
+        let [here, peer] = geometries;
+        let lists = [peer.receiver_list(), peer.sender_list()];
+        let sending = self.connect(sending, there[0], lists, Half::Sending)?;
+        let lists = [here.sender_list(), here.receiver_list()];
+        let receiving = self.connect(receiving, there[1], lists, Half::Receiving)?;
+        Ok(Halves {
+            sending,
+            receiving,
+            slots,
+            geometries,
+            peer: numbers(self.said.connects)[1],
+            own: self.own,
+        })
     }
 
-    /// One half, which sends from `source`, to the endpoint of that name; with the list that it
-    /// writes there, and that which it reads here.
+    /// One half, with the list that it writes there, and that which it reads here.
     fn connect(
         &self,
-        opened: Opened,
-        name: &[u8],
-        source: &Arc<Region>,
+        endpoint: Box<dyn Posting>,
+        there: abi::Address,
         [list, own_list]: [ListPlace; 2],
         half: Half,
     ) -> Result<(FabricCard, FabricList), FabricError> {
         let geometry = self.peer.geometry;
+        let numbers = numbers(self.said.connects);
         let peer = PeerMemory {
-            endpoint: opened.address_of(name)?,
+            endpoint: there,
             key: self.peer.key,
             base: self.peer.base,
             registered: REGISTERED_AT as u64..geometry.memory_bytes() as u64,
             list,
         };
         let connection = Connection::new(Parts {
-            numbers: self.numbers,
-            operations: self.operations,
-            data_bytes: source.memory().len() - lines_bytes(self.operations),
-            endpoint: Endpoint::new(opened, Arc::clone(source)),
-            largest: geometry.slot_bytes(),
-            peer,
+            path: Path {
+                numbers,
+                operations: self.operations,
+                data_bytes: endpoint.source().len() - lines_bytes(self.operations),
+                largest: geometry.slot_bytes(),
+                peer,
+            },
+            endpoint,
             own: Arc::clone(&self.own),
             own_list,
             control: Arc::clone(&self.control),
             half,
+            attendant: Arc::clone(&self.attendant),
         })?;
         let list = FabricList::new(
             Arc::clone(&connection),
-            self.own.memory(),
+            &self.own,
             REGISTERED_AT,
             own_list,
-            self.numbers[1],
-            self.mode,
+            numbers[1],
+            self.said.geometry.mode,
         );
         Ok((FabricCard::new(connection), list))
     }

@@ -22,7 +22,9 @@
 //! | `abi` | the C interface |
 //! | `library` | loads it |
 //! | `object`, `domain`, `region`, `queue`, `endpoint` | its objects, each used safely |
-//! | `connection` | what is posted, and what has come |
+//! | `posting` | what is needed of an endpoint |
+//! | `outbox` | what is posted, until it is sent |
+//! | `connection` | that, and what has come |
 //! | `card` | that as a device behind PUT |
 //! | `attendant` | a thread that goes on where nobody calls |
 //! | `control` | the connection over which both sides have met, and how they part |
@@ -43,6 +45,8 @@ mod greeting;
 mod library;
 mod meeting;
 mod object;
+mod outbox;
+mod posting;
 mod queue;
 mod region;
 #[cfg(test)]

@@ -9,9 +9,7 @@ use super::abi::{self, CqAttr, CqEntry, CqError, CqObject, CqOps};
 use super::domain::Domain;
 use super::error::FabricError;
 use super::object::{Object, table};
-
-/// Completions that are read at once.
-pub(super) const BATCH: usize = 16;
+use super::posting::BATCH;
 
 #[derive(Debug)]
 pub(super) struct Queue {
