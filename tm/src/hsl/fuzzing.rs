@@ -4,13 +4,16 @@
 
 use std::os::unix::net::UnixStream;
 
+use bytes::BytesMut;
+
 use super::attack::{Attack, SLOT_BYTES, SLOTS, tell};
+use super::fabric::fuzzing::{Attacked as AttackedFabric, Half, Provider, Told, greeted};
 use super::port::fuzzing::Attacked;
 use super::port::{Port, PortStart, PortTuning};
 use super::put::MessageId;
 use super::{Mode, PROTOCOL};
 use crate::local::memory::SharedBytes;
-use crate::{LaneError, LaneReceiver, LaneSender};
+use crate::{Lane, LaneError, LaneReceiver, LaneSender, LentSlot, ReceivedSlot};
 
 /// Longer scripts only make the same mistakes again.
 const STEPS_MAX: usize = 500;
@@ -130,6 +133,167 @@ pub fn lane(bytes: &[u8]) {
             slot.copy_out(0, &mut bytes);
         }
     }
+}
+
+/// A lane over libfabric: whatever its peer writes and tells, and whatever becomes of what is
+/// posted, what is received are slots of its own, and nothing is written but what is the peer's.
+pub fn fabric_lane(bytes: &[u8]) {
+    let mut script = Script(bytes);
+    let kind = script.byte();
+    let provider = Provider {
+        is_ordered: kind & 1 == 0,
+        injects: kind & 2 == 0,
+        mode: if kind & 4 == 0 {
+            Mode::Adaptive
+        } else {
+            Mode::Polling
+        },
+    };
+    let mut attacked = AttackedFabric::new(provider).expect("memory and sockets");
+    let mut slots = Slots::default();
+    for _ in 0..STEPS_MAX {
+        if script.is_over() {
+            break;
+        }
+        let step = script.byte();
+        let half = if step & 1 == 0 {
+            Half::Sending
+        } else {
+            Half::Receiving
+        };
+        match step >> 1 & 15 {
+            0..4 => slots.step(&mut attacked, &mut script),
+            4..6 => {
+                let told = told(&mut script);
+                attacked.put(half, told);
+                // Now and then it says something else.
+                let notice = match script.byte() % 8 {
+                    0 => script.word(),
+                    _ => told.message.0.into(),
+                };
+                attacked.notify(half, Some(notice), false);
+            }
+            6 => attacked.put(half, told(&mut script)),
+            7 => {
+                let receive = script.byte();
+                let notice = (receive & 2 == 0).then(|| script.word());
+                attacked.notify(half, notice, receive & 1 == 0);
+            }
+            8 => {
+                let at = usize::from(u16::from_le_bytes(script.take())) * 8;
+                attacked.scribble(at, script.take());
+            }
+            9 => attacked.tell_read(half, script.word()),
+            10..12 => attacked.complete(half, script.byte()),
+            12 => attacked.answer(half, script.byte()),
+            13 => {
+                let bytes = script.take::<16>();
+                attacked.say(&bytes[..1 + usize::from(script.byte() % 16)]);
+            }
+            14 => attacked.attend(),
+            _ => match script.byte() % 16 {
+                0 => attacked.fail(half),
+                1 => attacked.hang_up(),
+                _ => attacked.attend(),
+            },
+        }
+        attacked.check_written();
+    }
+}
+
+fn told(script: &mut Script<'_>) -> Told {
+    let kind = script.byte();
+    Told {
+        // The peer of who connects is node 1.
+        source: u16::from(!kind.is_multiple_of(8)),
+        message: script.message(),
+        length: script.byte().into(),
+        words: [script.word(), script.word()],
+        carried: (kind & 8 == 0).then(|| script.word()),
+    }
+}
+
+/// Slots of a lane that somebody has.
+#[derive(Debug, Default)]
+struct Slots {
+    held: Vec<ReceivedSlot>,
+    lent: Vec<LentSlot>,
+}
+
+impl Slots {
+    /// What the owner of the lane does.
+    fn step(&mut self, attacked: &mut AttackedFabric, script: &mut Script<'_>) {
+        let Lane { sender, receiver } = &mut attacked.lane;
+        let (kind, which) = (script.byte(), usize::from(script.byte()));
+        let done = match kind % 8 {
+            0 => receiver.try_receive_slot().map(|slot| {
+                self.held.extend(slot);
+            }),
+            1 => receiver.try_receive_copy(&mut BytesMut::new()).map(drop),
+            2 => {
+                if !self.held.is_empty() {
+                    self.held.swap_remove(which % self.held.len());
+                }
+                Ok(())
+            }
+            3 => sender.try_lend().map(|slot| self.lent.extend(slot)),
+            4 => match self.lent.pop() {
+                Some(slot) => sender.commit(slot, which.min(SLOT_BYTES as usize)),
+                None => Ok(()),
+            },
+            5 => sender
+                .try_send_copy(&[7; SLOT_BYTES as usize][..which.min(SLOT_BYTES as usize)])
+                .map(drop),
+            6 => receiver.arm().and_then(|_| sender.arm()).map(drop),
+            _ => {
+                receiver.acknowledge_wake();
+                sender.acknowledge_wake();
+                Ok(())
+            }
+        };
+        match done {
+            // The network may break by itself.
+            Ok(()) | Err(LaneError::Broken(_)) => {}
+            Err(error) => is_told(&error),
+        }
+        assert!(self.held.len() <= 2 * SLOTS as usize && self.lent.len() <= SLOTS as usize);
+        for slot in &self.held {
+            slot.copy_out(0, &mut vec![0; slot.len()]);
+        }
+    }
+}
+
+/// A greeting over libfabric: what is not refused is a lane that sends what its slots hold.
+pub fn fabric_greeting(bytes: &[u8]) {
+    let mut script = Script(bytes);
+    let Some(mut attacked) = greeted(&script.take()) else {
+        return;
+    };
+    let sender = &mut attacked.lane.sender;
+    // Nothing has been offered.
+    assert!(matches!(sender.try_lend(), Ok(None)));
+    attacked.put(
+        Half::Sending,
+        Told {
+            source: 0,
+            message: MessageId(3 << 28),
+            length: 0,
+            words: [1, 1],
+            carried: None,
+        },
+    );
+    attacked.notify(Half::Sending, Some(3 << 28), false);
+    let sender = &mut attacked.lane.sender;
+    match sender.try_lend() {
+        Ok(Some(slot)) => {
+            let all = slot.capacity();
+            sender.commit(slot, all).expect("a slot that was lent");
+        }
+        Ok(None) => panic!("nothing is lent where all is free"),
+        // There may be nothing to offer.
+        Err(error) => is_told(&error),
+    }
+    attacked.check_written();
 }
 
 fn ports() -> Option<[Port; 2]> {

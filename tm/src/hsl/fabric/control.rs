@@ -23,7 +23,7 @@ const RECEIVING_ENDED: u8 = 2;
 
 /// Which half of a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Half {
+pub(in crate::hsl) enum Half {
     Sending,
     Receiving,
 }

@@ -64,8 +64,10 @@ pub(super) struct Facts {
     pub(super) needs_calls: bool,
     /// Whether who waits for a queue is woken, where the provider has something to wait for.
     pub(super) wakes: bool,
-    mr_mode: c_int,
-    key_bytes: usize,
+    /// What registrations are like: `FI_MR_` flags.
+    pub(super) mr_mode: c_int,
+    /// Bytes of a key.
+    pub(super) key_bytes: usize,
 }
 
 impl Facts {

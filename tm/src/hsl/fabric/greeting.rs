@@ -24,7 +24,7 @@ use crate::hsl::layout::Geometry;
 use crate::lane::LaneClass;
 use crate::local::greeting::TERMS_BYTES;
 
-pub(super) const GREETING_BYTES: usize = 376;
+pub(in crate::hsl) const GREETING_BYTES: usize = 376;
 const MAGIC: [u8; 4] = *b"MGRF";
 const VERSION: u16 = 1;
 const PROVIDER_BYTES: usize = 64;
@@ -97,13 +97,15 @@ impl Greeting {
         let provider = &bytes[PROVIDER_AT..PROVIDER_AT + PROVIDER_BYTES];
         let length = provider.iter().position(|&byte| byte == 0);
         let provider = &provider[..length.unwrap_or(PROVIDER_BYTES)];
+        let provider = str::from_utf8(provider)
+            .map_err(|error| format!("the name of its provider is no text: {error}"))?;
         Ok(Self {
             class,
             connects,
             geometry: greeting::decode(&array(bytes, 8))?,
             key: u64::from_le_bytes(array(bytes, 32)),
             base: u64::from_le_bytes(array(bytes, 40)),
-            provider: String::from_utf8_lossy(provider).into_owned(),
+            provider: provider.to_owned(),
             names: [name(bytes, 0)?, name(bytes, 1)?],
         })
     }

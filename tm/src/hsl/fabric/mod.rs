@@ -41,6 +41,9 @@ mod control;
 mod domain;
 mod endpoint;
 mod error;
+#[cfg(not(loom))]
+#[cfg(any(test, feature = "fuzzing"))]
+pub(super) mod fuzzing;
 mod greeting;
 mod library;
 mod meeting;
@@ -49,6 +52,9 @@ mod outbox;
 mod posting;
 mod queue;
 mod region;
+#[cfg(not(loom))]
+#[cfg(any(test, feature = "fuzzing"))]
+mod simulated;
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests;
