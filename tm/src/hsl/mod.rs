@@ -43,6 +43,7 @@ mod greeting;
 pub mod host;
 mod lane;
 mod layout;
+mod lent_out;
 mod message;
 mod pending;
 pub mod port;

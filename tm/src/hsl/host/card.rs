@@ -10,9 +10,10 @@ use std::sync::Arc;
 
 use super::{FOREIGN, ForeignProcess, ListPlace, Mode, range_within};
 use crate::hsl::counters::Tally;
+use crate::hsl::lent_out::LentOut;
 use crate::hsl::put::{
-    Address, CARRIED_MOST, Descriptor, ENTRY_WORDS, Entry, NodeNumber, Notify, PutError, Received,
-    Sending, Sent,
+    Address, CARRIED_MOST, Descriptor, ENTRY_WORDS, Entry, NodeNumber, Notify, Offered, PutError,
+    Reaching, Received, Refused, Sending, Sent,
 };
 use crate::local::armed::ArmedWatch;
 use crate::local::bell::Bell;
@@ -141,23 +142,6 @@ impl HostCard {
     /// Lets the card write unregistered memory of `process`, where it is offered.
     pub(crate) fn reach(&mut self, process: ForeignProcess) {
         self.foreign = Some(process);
-    }
-
-    /// The other side offers these ranges of its unregistered memory, and no others; too many
-    /// are none.
-    pub(crate) fn offer(
-        &mut self,
-        ranges: impl Iterator<Item = Range<u64>>,
-    ) -> Result<(), PutError> {
-        self.offered.clear();
-        for range in ranges {
-            if self.offered.len() == OFFERED_MOST {
-                self.offered.clear();
-                return Err(PutError::Peer("it offers more ranges of memory than 64"));
-            }
-            self.offered.push(range);
-        }
-        Ok(())
     }
 
     /// Where an entry's data is and goes, if all of it is registered, or offered.
@@ -297,6 +281,45 @@ impl Sending for HostCard {
 
     fn next_sent(&mut self) -> Option<Sent> {
         self.sent.pop_front()
+    }
+}
+
+impl Reaching for HostCard {
+    type Source = Vec<u8>;
+    type Target = LentOut;
+
+    fn largest(&self) -> u32 {
+        u32::MAX
+    }
+
+    fn source(&mut self, bytes: Vec<u8>) -> Result<Vec<u8>, Refused> {
+        // This card reads whatever its thread can.
+        Ok(bytes)
+    }
+
+    fn try_add_part(
+        &mut self,
+        source: &Vec<u8>,
+        part: Range<usize>,
+        descriptor: &Descriptor,
+    ) -> Result<(), PutError> {
+        self.try_add_from(&source[part], descriptor)
+    }
+
+    fn target(&mut self, bytes: Vec<u8>) -> Result<LentOut, Refused> {
+        Ok(LentOut::new(bytes))
+    }
+
+    fn offer(&mut self, offered: impl Iterator<Item = Offered>) -> Result<(), PutError> {
+        self.offered.clear();
+        for Offered { range, .. } in offered {
+            if self.offered.len() == OFFERED_MOST {
+                self.offered.clear();
+                return Err(PutError::Peer("it offers more ranges of memory than 64"));
+            }
+            self.offered.push(range);
+        }
+        Ok(())
     }
 }
 

@@ -4,7 +4,6 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::mem::ManuallyDrop;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
@@ -105,64 +104,12 @@ impl ForeignProcess {
     }
 }
 
-/// Memory of this process that the other one may be writing: nobody here refers to it until it
-/// is back.
-#[derive(Debug)]
-pub(crate) struct LentOut {
-    /// Invariant: came from a `Vec` whose length and capacity are its length.
-    memory: NonNull<[u8]>,
-    /// Whether the other side knows the address.
-    is_told: bool,
-}
-
-// SAFETY: it owns the memory like the vector that it came from, and gives out no reference.
-unsafe impl Send for LentOut {}
-
-impl LentOut {
-    /// Takes memory away from this process.
-    pub(crate) fn new(bytes: Vec<u8>) -> Self {
-        Self {
-            memory: NonNull::from(Box::leak(bytes.into_boxed_slice())),
-            is_told: false,
-        }
-    }
-
-    /// How many bytes it has.
-    pub(crate) fn len(&self) -> usize {
-        self.memory.len()
-    }
-
-    /// The address of its first byte, to be told to the other side. From here on it is never
-    /// freed until [`back`](Self::back).
-    pub(crate) fn tell(&mut self) -> u64 {
-        self.is_told = true;
-        self.memory.as_ptr().cast::<u8>().expose_provenance() as u64
-    }
-
-    /// The other side writes it no more.
-    pub(crate) fn back(self) -> Vec<u8> {
-        let this = ManuallyDrop::new(self);
-        // SAFETY: the pointer came from `Box::leak` (`new`) and is used once: `this` is not
-        // dropped.
-        unsafe { Box::from_raw(this.memory.as_ptr()) }.into_vec()
-    }
-}
-
-impl Drop for LentOut {
-    fn drop(&mut self) {
-        // What the other side was told of it may still write: that memory must not become
-        // anything else, and is lost. It is at most what was posted when a connection ended.
-        if !self.is_told {
-            // SAFETY: the pointer came from `Box::leak` (`new`) and is used no more.
-            drop(unsafe { Box::from_raw(self.memory.as_ptr()) });
-        }
-    }
-}
-
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests {
     use super::*;
+    use crate::hsl::lent_out::LentOut;
+    use crate::hsl::put::Target;
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
 
@@ -172,7 +119,7 @@ mod tests {
         let (near, _far) = UnixStream::pair().unwrap();
         let process = ForeignProcess::of(near.as_fd()).unwrap();
         let mut lent = LentOut::new(vec![0; 100_000]);
-        let address = lent.tell();
+        let address = lent.tell().0 & !FOREIGN;
         let bytes = [7; 99_999];
         let calls = match process.write(NonNull::from(&bytes[..]), address + 1) {
             Ok(calls) => calls,

@@ -34,7 +34,7 @@ pub use card::HostCard;
 pub use list::HostList;
 
 pub(crate) use card::Connection;
-pub(crate) use foreign::{FOREIGN, ForeignProcess, LentOut};
+pub(crate) use foreign::{FOREIGN, ForeignProcess};
 
 use std::ops::Range;
 

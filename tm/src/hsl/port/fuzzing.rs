@@ -44,10 +44,12 @@ impl Attacked {
             Span {
                 at: registered.wrapping_add(at),
                 length,
+                key: 0,
             },
             Span {
                 at: registered,
                 length: 50,
+                key: 0,
             },
         ];
         for (place, span) in spans.into_iter().enumerate() {

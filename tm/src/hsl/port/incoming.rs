@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Arrived;
-use super::block::{self, Block};
+use super::arena::ArenaBuffer;
+use super::block::Block;
 use super::layout::{Geometry, SEGMENTS_MAX};
 use super::matching::Span;
-use crate::hsl::host::{FOREIGN, LentOut};
 use crate::hsl::layout::REQUESTS_MAX;
+use crate::hsl::put::Target;
 use crate::lane::{LaneError, ReceivedSlot};
 use crate::local::arrivals::{Arrivals, GoesBack};
 use crate::local::memory::Mapping;
@@ -32,7 +33,7 @@ impl GoesBack for Arc<Freed> {
 
 /// What there is memory for, and what waits for some.
 #[derive(Debug)]
-pub(super) struct Incoming {
+pub(super) struct Incoming<T> {
     shorts: Arc<Arrivals<Arc<Freed>>>,
     freed_slots: Arc<Freed>,
     /// So many of them are worth a message of their own.
@@ -40,11 +41,11 @@ pub(super) struct Incoming {
     buffers: Arc<Arrivals<Arc<Freed>>>,
     freed_buffers: Arc<Freed>,
     buffer_bytes: u64,
-    posted: VecDeque<Vec<Block>>,
+    posted: VecDeque<Vec<Segment<T>>>,
     /// Requests that wait for memory, and bytes of each, in their order.
     waiting: VecDeque<(u32, u64)>,
     /// Requests that have some.
-    begun: [Option<Begun>; REQUESTS_MAX as usize],
+    begun: [Option<Begun<T>>; REQUESTS_MAX as usize],
     /// Those whose answers are to be sent.
     unanswered: VecDeque<u32>,
     /// The answer that is being sent.
@@ -52,8 +53,8 @@ pub(super) struct Incoming {
 }
 
 #[derive(Debug)]
-struct Begun {
-    memory: Memory,
+struct Begun<T> {
+    memory: Memory<T>,
     length: u64,
     done: u64,
     /// What the last answer has room for.
@@ -61,19 +62,19 @@ struct Begun {
 }
 
 #[derive(Debug)]
-enum Memory {
-    Posted(Vec<Segment>),
+enum Memory<T> {
+    Posted(Vec<Segment<T>>),
     Buffer(u32),
 }
 
 /// A block that was posted.
 #[derive(Debug)]
-enum Segment {
-    Arena(Block),
-    Other(LentOut),
+pub(super) enum Segment<T> {
+    Arena(ArenaBuffer),
+    Other(T),
 }
 
-impl Incoming {
+impl<T: Target> Incoming<T> {
     pub(super) fn new(own: &Arc<Mapping>, geometry: Geometry) -> Self {
         let (slots, buffers) = (geometry.control_row(), geometry.buffer_row());
         let all = |count: u32| match count {
@@ -166,11 +167,11 @@ impl Incoming {
     // ---- memory -------------------------------------------------------------------------
 
     /// Memory for a message.
-    pub(super) fn post(&mut self, blocks: Vec<Block>) -> Result<(), LaneError> {
+    pub(super) fn post(&mut self, segments: Vec<Segment<T>>) -> Result<(), LaneError> {
         if self.posted.len() == POSTED_MOST {
             return Err(LaneError::Misuse("too much is posted at once"));
         }
-        self.posted.push_back(blocks);
+        self.posted.push_back(segments);
         self.match_waiting();
         Ok(())
     }
@@ -192,12 +193,11 @@ impl Incoming {
         }
     }
 
-    fn memory_for(&mut self, length: u64) -> Option<Memory> {
-        let fits = |blocks: &Vec<Block>| block::length(blocks) >= length;
+    fn memory_for(&mut self, length: u64) -> Option<Memory<T>> {
+        let room = |segments: &Vec<Segment<T>>| segments.iter().map(Segment::len).sum::<u64>();
+        let fits = |segments: &Vec<Segment<T>>| room(segments) >= length;
         if let Some(place) = self.posted.iter().position(fits) {
-            let blocks = self.posted.remove(place)?;
-            let segments = blocks.into_iter().map(Segment::of).collect();
-            return Some(Memory::Posted(segments));
+            return self.posted.remove(place).map(Memory::Posted);
         }
         if length > self.buffer_bytes {
             return None;
@@ -231,8 +231,12 @@ impl Incoming {
                     if rest > 0 && self.spans.len() < SEGMENTS_MAX {
                         // What is longer than a put is waits for the next answer.
                         let rest = u32::try_from(rest).unwrap_or(u32::MAX);
-                        let at = segment.tell() + skips;
-                        self.spans.push(Span { at, length: rest });
+                        let (at, key) = segment.tell();
+                        self.spans.push(Span {
+                            at: at + skips,
+                            length: rest,
+                            key,
+                        });
                         wanted -= u64::from(rest);
                     }
                 }
@@ -240,7 +244,8 @@ impl Incoming {
             Memory::Buffer(buffer) => {
                 let at = self.buffers.row().slot_at(*buffer) as u64;
                 let length = u32::try_from(begun.length).unwrap_or(u32::MAX);
-                self.spans.push(Span { at, length });
+                let key = 0;
+                self.spans.push(Span { at, length, key });
             }
         }
         begun.expected = self.spans.iter().map(|span| u64::from(span.length)).sum();
@@ -248,34 +253,26 @@ impl Incoming {
     }
 }
 
-impl Segment {
-    fn of(block: Block) -> Self {
-        match block {
-            Block::Other(bytes) => Self::Other(LentOut::new(bytes)),
-            block @ Block::Arena(_) => Self::Arena(block),
-        }
-    }
-
+impl<T: Target> Segment<T> {
     fn back(self) -> Block {
         match self {
-            Self::Arena(block) => block,
-            Self::Other(lent) => Block::Other(lent.back()),
+            Self::Arena(buffer) => Block::Arena(buffer),
+            Self::Other(target) => Block::Other(target.back()),
         }
     }
 
     fn len(&self) -> u64 {
         match self {
-            Self::Arena(block) => block.len() as u64,
-            Self::Other(lent) => lent.len() as u64,
+            Self::Arena(buffer) => buffer.len() as u64,
+            Self::Other(target) => target.bytes() as u64,
         }
     }
 
-    /// Where it begins, to be told to the other side.
-    fn tell(&mut self) -> u64 {
+    /// Where it begins, and what it is called, to be told to the other side.
+    fn tell(&mut self) -> (u64, u64) {
         match self {
-            Self::Arena(Block::Arena(buffer)) => buffer.address().0,
-            Self::Arena(Block::Other(_)) => 0,
-            Self::Other(lent) => FOREIGN | lent.tell(),
+            Self::Arena(buffer) => (buffer.address().0, 0),
+            Self::Other(target) => target.tell(),
         }
     }
 }

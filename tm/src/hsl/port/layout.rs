@@ -4,7 +4,7 @@
 //! ```text
 //!         0  control and list, as in a lane's
 //! 1,052,672  control slots, where the other side puts short messages
-//!            staging, where this side's short messages are put from
+//!            staging, where this side's short messages and answers are put from
 //!            answers, a list of segments for each request of this side's
 //!            buffers, for messages that nothing has been posted for
 //!            the arena
@@ -20,6 +20,15 @@
 //! | 21 | 1 where its unregistered memory may be written, else 0 |
 //! | 22–23 | reserved, zero |
 //! | 24–31 | bytes of the arena |
+//!
+//! A segment of an answer:
+//!
+//! | bytes | |
+//! |---|---|
+//! | 0–7 | where it begins; with the highest bit, in memory outside of the arena |
+//! | 8–11 | bytes of it |
+//! | 12–15 | reserved, zero |
+//! | 16–23 | what the card there calls memory outside of the arena, where it does; else 0 |
 
 use super::PortTuning;
 use crate::hsl::greeting::{mode_code, mode_of};
@@ -32,21 +41,21 @@ use crate::local::loans::Row;
 /// What greetings begin with.
 pub(super) const DIALECT: Dialect = Dialect {
     magic: *b"MGRP",
-    version: 1,
+    version: 2,
 };
 
 /// Control slots of one side at most, and buffers: one group.
 const SLOTS_MAX: u32 = GROUP;
 /// Segments of an answer at most; a message whose memory has more takes several answers.
 pub(super) const SEGMENTS_MAX: usize = 32;
-/// Bytes of a segment in an answer: its address, its length, four that are zero.
-pub(super) const SEGMENT_BYTES: usize = 16;
+/// Bytes of a segment in an answer.
+pub(super) const SEGMENT_BYTES: usize = 24;
 /// Entries of a list: short messages, credit, and three for each request.
 const ENTRIES: usize = (2 * SLOTS_MAX + 3 * REQUESTS_MAX).next_power_of_two() as usize * 2;
 
 /// What one side receives with, and how it wants to be told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Geometry {
+pub(in crate::hsl) struct Geometry {
     slots: u32,
     buffers: u32,
     control_bytes: u32,
@@ -66,7 +75,7 @@ impl Geometry {
         if self.control_bytes == 0 {
             return Err("control messages have no bytes");
         }
-        let slots = u64::from(self.slots + 1) * u64::from(self.control_bytes);
+        let slots = u64::from(2 * self.slots) * u64::from(self.control_bytes);
         let buffers = u64::from(self.buffers) * u64::from(self.buffer_bytes);
         let sum = (slots + buffers).checked_add(self.arena_bytes);
         if sum.is_none_or(|sum| sum > MEMORY_BYTES_MAX) {
@@ -149,7 +158,7 @@ impl Geometry {
 
     pub(super) fn staging_row(self) -> Row {
         let bytes = self.control_bytes.max(ANSWER_BYTES);
-        row(self.control_row().end(), 1, bytes)
+        row(self.control_row().end(), self.slots, bytes)
     }
 
     pub(super) fn answer_row(self) -> Row {
@@ -179,7 +188,7 @@ impl Geometry {
     }
 }
 
-const ANSWER_BYTES: u32 = 512;
+const ANSWER_BYTES: u32 = 768;
 const _: () = assert!(SEGMENTS_MAX * SEGMENT_BYTES == ANSWER_BYTES as usize);
 
 #[cfg(test)]

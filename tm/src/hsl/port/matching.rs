@@ -8,6 +8,8 @@ pub(super) struct Span {
     pub(super) at: u64,
     /// How many there are.
     pub(super) length: u32,
+    /// What the card there calls memory outside of the arena, where it does; else 0.
+    pub(super) key: u64,
 }
 
 /// What is contiguous at both ends.
@@ -24,11 +26,12 @@ pub(super) struct Matched {
 }
 
 /// Matches the bytes of the sender's segments, from `skipped` on, with those of the receiver's,
-/// until either list ends.
+/// until either list ends; `most` at once.
 pub(super) fn matched<'a>(
     local: impl Iterator<Item = u32> + 'a,
     mut skipped: u64,
     remote: &'a [Span],
+    most: u32,
 ) -> impl Iterator<Item = Matched> + 'a {
     let mut local = local.enumerate();
     let mut remote = remote.iter().copied();
@@ -52,11 +55,12 @@ pub(super) fn matched<'a>(
                 _ => to = Some(remote.next()?),
             }
         };
-        let length = rest.min(target.length);
+        let length = rest.min(target.length).min(most);
         from = Some((segment, offset + length, rest - length));
         to = Some(Span {
             at: target.at.wrapping_add(length.into()),
             length: target.length - length,
+            ..target
         });
         Some(Matched {
             segment,
@@ -79,11 +83,12 @@ mod tests {
             local in proptest::collection::vec(0..50_u32, 0..12),
             remote in proptest::collection::vec((0..1000_u64, 0..50_u32), 0..12),
             skipped in 0..100_u64,
+            most in prop_oneof![1..60_u32, Just(u32::MAX)],
         ) {
             let spans: Vec<Span> = remote
                 .iter()
                 .enumerate()
-                .map(|(index, (at, length))| Span { at: at + 10_000 * index as u64, length: *length })
+                .map(|(index, (at, length))| Span { at: at + 10_000 * index as u64, length: *length, key: 0 })
                 .collect();
             let sources = local.iter().enumerate().flat_map(|(segment, length)| {
                 (0..*length).map(move |offset| (segment, offset))
@@ -93,7 +98,7 @@ mod tests {
                 .flat_map(|span| (0..span.length).map(|at| span.at + u64::from(at)));
             let skips = usize::try_from(skipped).unwrap();
             let expected: Vec<_> = sources.skip(skips).zip(targets).collect();
-            let pieces: Vec<_> = matched(local.iter().copied(), skipped, &spans).collect();
+            let pieces: Vec<_> = matched(local.iter().copied(), skipped, &spans, most).collect();
             let found: Vec<_> = pieces
                 .iter()
                 .flat_map(|piece| {
@@ -103,8 +108,8 @@ mod tests {
                 })
                 .collect();
             prop_assert_eq!(found, expected);
-            prop_assert!(pieces.iter().all(|piece| piece.length > 0));
-            prop_assert!(pieces.len() <= local.len() + spans.len());
+            prop_assert!(pieces.iter().all(|piece| (1..=most).contains(&piece.length)));
+            prop_assert!(most < 60 || pieces.len() <= local.len() + spans.len());
         }
     }
 }

@@ -31,6 +31,7 @@
 
 mod arena;
 mod block;
+mod device;
 #[cfg(not(loom))]
 #[cfg(any(test, feature = "fuzzing"))]
 pub(super) mod fuzzing;
@@ -38,33 +39,37 @@ mod incoming;
 mod layout;
 mod matching;
 mod outgoing;
+mod staging;
 mod start;
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests;
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 pub use arena::{Arena, ArenaBuffer};
 pub use block::Block;
-pub use start::PortStart;
+pub use device::{Link, PortDevice};
+pub use start::{HostLink, PortStart};
 
 use super::grants::Grants;
 use super::host::{HostDevice, Mode};
 use super::message::{Kind, identifier, kind_of};
 use super::put::{
-    Address, Descriptor, MessageId, NodeNumber, Notify, Put, PutError, Received, Receiving,
+    Address, Descriptor, Device, MessageId, NodeNumber, Notify, Put, PutError, Reaching, Received,
+    Receiving, Sending, Sent,
 };
 use crate::hsl::violation;
 use crate::lane::{LaneError, ReceivedSlot};
-use crate::local::bell::Bell;
-use crate::local::memory::SharedBytes;
+use crate::local::memory::{Mapping, SharedBytes};
 use crate::poller::Interest;
-use incoming::Incoming;
+use incoming::{Incoming, Segment};
 use layout::Geometry;
-use outgoing::{Outgoing, Unsent};
+use outgoing::{Outgoing, Part, Unsent, Way};
+use staging::Staging;
 
 /// A caller that only looks still learns of the peer's death: after so many times in a row that
 /// nothing had come, a port looks at its socket. That is a system call, and so it is rare.
@@ -86,8 +91,9 @@ pub struct PortTuning {
     pub arena_bytes: usize,
     /// How this side learns that something has come. Default: adaptive.
     pub mode: Mode,
-    /// Whether memory outside of the arena may be posted, which the other side then writes
-    /// through the kernel. Default: no.
+    /// Whether memory outside of the arena may be posted, which the other side then writes: on
+    /// one host, through the kernel. It is trusted to write none of it later than it says.
+    /// Default: no.
     pub foreign: bool,
 }
 
@@ -131,10 +137,14 @@ pub struct PortCounters {
     pub credits: u64,
 }
 
+type CardOf<D> = <D as Device>::Sending;
+type SourceOf<D> = <CardOf<D> as Reaching>::Source;
+type TargetOf<D> = <CardOf<D> as Reaching>::Target;
+
 /// One end.
 #[derive(Debug)]
-pub struct Port {
-    put: Put<HostDevice>,
+pub struct Port<D: PortDevice = HostDevice> {
+    put: Put<D>,
     peer: NodeNumber,
     own_geometry: Geometry,
     peer_geometry: Geometry,
@@ -142,20 +152,63 @@ pub struct Port {
     arena: Arena,
     /// Control slots of the other side that may be filled.
     control: Grants,
-    outgoing: Outgoing,
-    incoming: Incoming,
+    outgoing: Outgoing<SourceOf<D>>,
+    incoming: Incoming<TargetOf<D>>,
+    staging: Staging,
     arrived: VecDeque<Arrived>,
-    /// Woken by the other side,
-    bell: Arc<Bell>,
-    /// which is woken by this one.
-    sending: Arc<Bell>,
+    link: D::Link,
     counters: PortCounters,
     /// Times that nothing had come since the peer was last known to be there.
     looks: u32,
     has_failed: bool,
 }
 
-impl Port {
+/// What a port is made of.
+#[derive(Debug)]
+pub(super) struct Parts<D: PortDevice> {
+    pub(super) put: Put<D>,
+    pub(super) peer: NodeNumber,
+    /// This side's memory, which the other side writes.
+    pub(super) own: Arc<Mapping>,
+    /// What this side receives with, and the other one.
+    pub(super) geometries: [Geometry; 2],
+    pub(super) link: D::Link,
+}
+
+impl<D: PortDevice> Port<D> {
+    /// Both sides are there.
+    pub(super) fn new(parts: Parts<D>) -> Result<Self, LaneError> {
+        let Parts {
+            put,
+            peer,
+            own,
+            geometries: [own_geometry, peer_geometry],
+            link,
+        } = parts;
+        let bytes = SharedBytes::new(Arc::clone(&own));
+        let (at, capacity) = own_geometry.arena();
+        let mut port = Self {
+            put,
+            peer,
+            arena: Arena::new(bytes.clone(), at, capacity),
+            staging: Staging::new(bytes.clone(), own_geometry.staging_row()),
+            bytes,
+            control: Grants::new(peer_geometry.control_row().slots),
+            outgoing: Outgoing::new(),
+            incoming: Incoming::new(&own, own_geometry),
+            arrived: VecDeque::new(),
+            own_geometry,
+            peer_geometry,
+            link,
+            counters: PortCounters::default(),
+            looks: 0,
+            has_failed: false,
+        };
+        // All control slots are free, which nobody knows yet.
+        port.progress()?;
+        Ok(port)
+    }
+
     /// Where memory comes from that needs no copies.
     #[must_use]
     pub fn arena(&self) -> &Arena {
@@ -177,7 +230,9 @@ impl Port {
     /// Bytes of the largest message that goes as SHORT.
     #[must_use]
     pub fn threshold_bytes(&self) -> usize {
-        self.peer_geometry.control_bytes() as usize
+        // Each side has staging for its own.
+        let [here, there] = [self.own_geometry, self.peer_geometry];
+        here.control_bytes().min(there.control_bytes()) as usize
     }
 
     // ---- send ---------------------------------------------------------------------------
@@ -191,32 +246,35 @@ impl Port {
         if message.len() > self.threshold_bytes() {
             return Err(LaneError::Misuse("too long for a control slot"));
         }
-        if self.control.len() == 0 {
+        if self.control.len() == 0 || !self.staging.has_free() {
             return Ok(false);
         }
-        let staging = self.own_geometry.staging_row().at;
-        self.bytes.write(staging, message);
-        self.put_short(message.len())?;
+        self.put_short(message.len(), |bytes, at| bytes.write(at, message))?;
         Ok(true)
     }
 
-    /// Puts what is in staging into a control slot of the other side.
-    fn put_short(&mut self, length: usize) -> Result<(), LaneError> {
+    /// Puts `length` bytes into a control slot of the other side, which `fill` copies to staging.
+    fn put_short(
+        &mut self,
+        length: usize,
+        fill: impl FnOnce(&SharedBytes, usize),
+    ) -> Result<(), LaneError> {
         let Some(slot) = self.control.take() else {
             return Err(LaneError::Misuse("no control slot is free"));
         };
         self.counters.shorts += 1;
         self.counters.copies += 1;
-        let length = u32::try_from(length).map_err(|_| LaneError::Misuse("too long"))?;
-        let remote = self.peer_geometry.control_row().slot_at(slot) as u64;
-        self.tell(identifier(Kind::Short, slot), Some((remote, length)), 0)
+        let remote = self.peer_geometry.control_row().slot_at(slot);
+        let message = identifier(Kind::Short, slot);
+        self.tell_with(message, (remote, length), fill, 0)
     }
 
     /// Sends a message. Its blocks come back from [`next_sent`](Self::next_sent), with the
     /// number that this returns; or at once, when too many are on their way.
     ///
     /// # Errors
-    /// When a block is another port's, or the peer is gone or misbehaves.
+    /// When a block is another port's, the card cannot be told of memory, or the peer is gone or
+    /// misbehaves.
     pub fn send(&mut self, blocks: Vec<Block>) -> Result<Result<u64, Vec<Block>>, LaneError> {
         self.check_open()?;
         if !blocks.iter().all(|block| block.is_of(&self.arena)) {
@@ -227,25 +285,44 @@ impl Port {
         }
         let length = block::length(&blocks);
         if length > self.threshold_bytes() as u64 {
-            let request = match self.outgoing.begin(blocks, length) {
-                Ok(request) => request,
-                Err(blocks) => return Ok(Err(blocks)),
+            if !self.outgoing.can_begin() {
+                return Ok(Err(blocks));
+            }
+            let parts = self.parts(blocks)?;
+            let Some(request) = self.outgoing.begin(parts, length) else {
+                return Err(LaneError::Misuse("too many messages wait"));
             };
             self.counters.rendezvous += 1;
-            self.tell(identifier(Kind::Request, request.number), None, length)?;
+            self.tell(identifier(Kind::Request, request.number), length)?;
             return Ok(Ok(request.message));
         }
-        if self.control.len() == 0 || !self.outgoing.has_room() {
+        let has_slots = self.control.len() > 0 && self.staging.has_free();
+        if !has_slots || !self.outgoing.has_room() {
             return Ok(Err(blocks));
         }
-        let mut at = self.own_geometry.staging_row().at;
-        for block in &blocks {
-            block.copy_to(&self.bytes, at);
-            at += block.len();
-        }
         // Less than the threshold.
-        self.put_short(usize::try_from(length).unwrap_or(usize::MAX))?;
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        self.put_short(length, |bytes, mut at| {
+            for block in &blocks {
+                block.copy_to(bytes, at);
+                at += block.len();
+            }
+        })?;
         Ok(Ok(self.outgoing.sent_at_once(blocks)))
+    }
+
+    /// Blocks as the card sends from them.
+    fn parts(&mut self, blocks: Vec<Block>) -> Result<Vec<Part<SourceOf<D>>>, LaneError> {
+        let card = self.put.sending();
+        let parts = blocks.into_iter().map(|block| match block {
+            Block::Arena(buffer) => Ok(Part::Arena(buffer)),
+            Block::Other(bytes) => {
+                let length = bytes.len();
+                let source = card.source(bytes).map_err(unregistered)?;
+                Ok(Part::Other(source, length))
+            }
+        });
+        parts.collect()
     }
 
     /// The next message that has been sent: its number, and its blocks.
@@ -260,7 +337,7 @@ impl Port {
     ///
     /// # Errors
     /// When a block is another port's, or memory outside of the arena and that is not switched
-    /// on, at both ends; or the peer is gone or misbehaves.
+    /// on, at both ends; when the card cannot be told of it; or the peer is gone or misbehaves.
     pub fn post(&mut self, blocks: Vec<Block>) -> Result<(), LaneError> {
         self.check_open()?;
         let may_be_foreign = self.own_geometry.foreign && self.peer_geometry.foreign;
@@ -277,7 +354,16 @@ impl Port {
                 ));
             }
         }
-        self.incoming.post(blocks)?;
+        let card = self.put.sending();
+        let segments = blocks.into_iter().map(|block| match block {
+            Block::Arena(buffer) => Ok(Segment::Arena(buffer)),
+            Block::Other(bytes) => {
+                let target = card.target(bytes).map_err(unregistered)?;
+                Ok(Segment::Other(target))
+            }
+        });
+        let segments = segments.collect::<Result<_, LaneError>>()?;
+        self.incoming.post(segments)?;
         self.answer()
     }
 
@@ -303,14 +389,35 @@ impl Port {
         self.settle()
     }
 
-    /// Answers and tells what was given back since.
+    /// Goes on with what the card had no room for, answers, and tells what was given back since.
     fn settle(&mut self) -> Result<(), LaneError> {
+        if !D::SENDS_AT_ONCE {
+            self.take_sent()?;
+        }
         self.answer()?;
         if self.incoming.owes_credit() {
             self.counters.credits += 1;
-            self.tell(identifier(Kind::Credit, 0), None, 0)?;
+            self.tell(identifier(Kind::Credit, 0), 0)?;
         }
         Ok(())
+    }
+
+    /// Takes in what the card has sent, so that it can be given more.
+    fn take_sent(&mut self) -> Result<(), LaneError> {
+        while let Some(Sent { message, local }) = self.put.sending().next_sent() {
+            match kind_of(message) {
+                Some((Kind::Data, number)) => self.outgoing.piece_sent(number),
+                _ => self.staging.take_back(local),
+            }
+        }
+        let mut way = Way {
+            destination: self.peer,
+            sends_at_once: D::SENDS_AT_ONCE,
+            card: self.put.sending(),
+        };
+        let credit = || self.incoming.take_credit();
+        let gone_on = self.outgoing.go_on(&mut way, credit);
+        gone_on.map_err(|unsent| self.unsent(unsent))
     }
 
     /// Takes in what has come; whether anything has.
@@ -332,7 +439,7 @@ impl Port {
     /// Looks whether the peer is gone, unless a handler does; what it sent before is taken in.
     fn check_peer(&mut self) -> Result<(), LaneError> {
         self.looks = 0;
-        if self.put.receiving().is_none() || self.bell.silence() {
+        if self.put.receiving().is_none_or(Receiving::is_peer_there) {
             return Ok(());
         }
         if self.take_in()? {
@@ -374,19 +481,20 @@ impl Port {
 
     /// Answers requests that there is memory for.
     fn answer(&mut self) -> Result<(), LaneError> {
-        while let Some((number, spans)) = self.incoming.next_answer() {
-            let row = self.peer_geometry.answer_row();
-            let staging = self.own_geometry.staging_row().at;
-            let mut at = staging;
-            for span in spans {
-                self.bytes.write(at, &span.encode());
-                at += layout::SEGMENT_BYTES;
+        while self.staging.has_free()
+            && let Some((number, spans)) = self.incoming.next_answer()
+        {
+            let mut segments = [0; layout::SEGMENTS_MAX * layout::SEGMENT_BYTES];
+            let places = segments.as_chunks_mut::<{ layout::SEGMENT_BYTES }>().0;
+            for (place, span) in places.iter_mut().zip(spans) {
+                *place = span.encode();
             }
-            let count = spans.len() as u64;
-            let length = u32::try_from(at - staging).unwrap_or(u32::MAX);
-            let remote = row.slot_at(number) as u64;
+            let count = spans.len();
+            let segments = &segments[..count * layout::SEGMENT_BYTES];
+            let to = self.peer_geometry.answer_row().slot_at(number);
             let message = identifier(Kind::Response, number);
-            self.tell(message, Some((remote, length)), count)?;
+            let fill = |bytes: &SharedBytes, at| bytes.write(at, segments);
+            self.tell_with(message, (to, segments.len()), fill, count as u64)?;
         }
         Ok(())
     }
@@ -394,45 +502,77 @@ impl Port {
     /// The other side has answered: puts what it has room for where it says.
     fn respond(&mut self, number: u32, segments: u64) -> Result<(), LaneError> {
         let row = self.own_geometry.answer_row();
-        let credit = self.incoming.take_credit();
-        let at = |number| row.slot_at(number);
-        let destination = self.peer;
+        let way = Way {
+            destination: self.peer,
+            sends_at_once: D::SENDS_AT_ONCE,
+            card: self.put.sending(),
+        };
         let put = self.outgoing.put(
             number,
             segments,
-            |into| self.bytes.read(at(number), into),
-            self.put.sending(),
-            destination,
-            credit,
+            // There is such a request when this is called.
+            |into| self.bytes.read(row.slot_at(number), into),
+            way,
+            || self.incoming.take_credit(),
         );
-        put.map_err(|unsent| match unsent {
-            Unsent::Answer(what) => self.failed(what),
-            Unsent::Card(error) => self.refused(error),
-        })
+        put.map_err(|unsent| self.unsent(unsent))
     }
 
-    /// Puts a control message, with `data` from staging: where it goes, and how many bytes.
-    fn tell(
+    fn unsent(&mut self, unsent: Unsent) -> LaneError {
+        match unsent {
+            Unsent::Answer(what) => self.failed(what),
+            Unsent::Card(error) => self.refused(error),
+        }
+    }
+
+    /// Puts a control message.
+    fn tell(&mut self, message: MessageId, word: u64) -> Result<(), LaneError> {
+        let descriptor = self.control_message(message, word);
+        let put = self.put.add_entry(&descriptor);
+        put.map_err(|error| self.refused(error))
+    }
+
+    /// Puts a control message with data, which `fill` copies to staging: where it goes, and how
+    /// many bytes. There is a slot of staging.
+    fn tell_with(
         &mut self,
         message: MessageId,
-        data: Option<(u64, u32)>,
+        (remote, length): (usize, usize),
+        fill: impl FnOnce(&SharedBytes, usize),
         word: u64,
     ) -> Result<(), LaneError> {
-        let (remote, length) = data.unwrap_or((0, 0));
-        let descriptor = Descriptor {
+        let Some((at, bytes)) = self.staging.next() else {
+            return Err(LaneError::Misuse("no staging is free"));
+        };
+        fill(bytes, at);
+        let mut descriptor = self.control_message(message, word);
+        descriptor.local = Address(at as u64);
+        descriptor.remote = Address(remote as u64);
+        // Within a slot of staging.
+        descriptor.length = u32::try_from(length).unwrap_or(u32::MAX);
+        descriptor.notify.sent = !D::SENDS_AT_ONCE;
+        let put = self.put.add_entry(&descriptor);
+        put.map_err(|error| self.refused(error))?;
+        if !D::SENDS_AT_ONCE {
+            self.staging.pass();
+        }
+        Ok(())
+    }
+
+    /// A control message without data.
+    fn control_message(&mut self, message: MessageId, word: u64) -> Descriptor {
+        Descriptor {
             destination: self.peer,
-            local: Address(self.own_geometry.staging_row().at as u64),
-            remote: Address(remote),
-            length,
+            local: Address(0),
+            remote: Address(0),
+            length: 0,
             message,
             notify: Notify {
                 sent: false,
                 received: true,
             },
             words: [word, self.incoming.take_credit()],
-        };
-        let put = self.put.add_entry(&descriptor);
-        put.map_err(|error| self.refused(error))
+        }
     }
 
     /// What a card's error means to a port, whose entries are right unless the other side lies.
@@ -442,6 +582,11 @@ impl Port {
             PutError::Closed => {
                 self.has_failed = true;
                 LaneError::Closed
+            }
+            // Whoever breaks a network is not known.
+            PutError::Unreachable(_) if !D::SENDS_AT_ONCE => {
+                self.has_failed = true;
+                LaneError::Broken(io::Error::other(error))
             }
             error => self.failed(error.to_string()),
         }
@@ -481,7 +626,7 @@ impl Port {
     /// What to wait for.
     #[must_use]
     pub fn descriptor(&self) -> (BorrowedFd<'_>, Interest) {
-        (self.bell.as_fd(), Interest::Readable)
+        self.link.descriptor()
     }
 
     /// Takes in what woke a sleeper.
@@ -493,11 +638,9 @@ impl Port {
     }
 }
 
-impl Drop for Port {
-    fn drop(&mut self) {
-        self.bell.close();
-        self.sending.close();
-    }
+/// Memory that the card cannot be told of is the caller's, or the system's, fault.
+fn unregistered((_, error): (Vec<u8>, PutError)) -> LaneError {
+    LaneError::Broken(io::Error::other(error))
 }
 
 /// One put, whose length has 32 bits, carries a block or less.

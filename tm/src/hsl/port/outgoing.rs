@@ -3,33 +3,60 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use super::arena::ArenaBuffer;
 use super::block::Block;
 use super::layout::{SEGMENT_BYTES, SEGMENTS_MAX};
 use super::matching::{Matched, Span, matched};
-use crate::hsl::host::{FOREIGN, HostCard};
+use crate::hsl::host::FOREIGN;
 use crate::hsl::layout::REQUESTS_MAX;
 use crate::hsl::message::{Kind, identifier};
-use crate::hsl::put::{Address, Descriptor, NodeNumber, Notify, PutError, Sending};
+use crate::hsl::put::{
+    Address, Descriptor, NodeNumber, Notify, Offered, PutError, Reaching, Source,
+};
 
 /// Messages that have been sent and nobody has asked about, at most.
 const SENT_MOST: usize = 1024;
+/// Pieces that a card has and has not sent, at most; the rest of an answer waits.
+const PIECES_MOST: u32 = 512;
 
 /// Messages that were asked for, and those that have left.
 #[derive(Debug)]
-pub(super) struct Outgoing {
-    requests: [Option<Message>; REQUESTS_MAX as usize],
+pub(super) struct Outgoing<S> {
+    requests: [Option<Message<S>>; REQUESTS_MAX as usize],
     /// How many there are.
     waiting: usize,
+    /// Pieces that the card has and has not sent, where it sends later than it is told.
+    under_way: u32,
+    /// Requests whose answers have more pieces than the card was given, in their order.
+    held: VecDeque<u32>,
     sent: VecDeque<(u64, Vec<Block>)>,
     next: u64,
 }
 
 #[derive(Debug)]
-struct Message {
+struct Message<S> {
     number: u64,
-    blocks: Vec<Block>,
+    parts: Vec<Part<S>>,
     length: u64,
     done: u64,
+    /// Pieces that the card has and has not sent.
+    under_way: u32,
+    /// The answer whose pieces the card has not all been given.
+    held: Option<Held>,
+}
+
+/// An answer, of which so many pieces have been given to the card.
+#[derive(Debug)]
+struct Held {
+    spans: Vec<Span>,
+    given: usize,
+}
+
+/// A block that is being sent.
+#[derive(Debug)]
+pub(super) enum Part<S> {
+    Arena(ArenaBuffer),
+    Other(S, usize),
 }
 
 /// Why what was answered is not sent.
@@ -56,33 +83,72 @@ pub(super) struct Request {
     pub(super) number: u32,
 }
 
+/// Who puts, and to whom.
+#[derive(Debug)]
+pub(super) struct Way<'a, C> {
+    pub(super) card: &'a mut C,
+    pub(super) destination: NodeNumber,
+    /// Whether the card has sent when it returns.
+    pub(super) sends_at_once: bool,
+}
+
 impl Span {
     /// A segment of an answer.
     pub(super) fn encode(self) -> [u8; SEGMENT_BYTES] {
         let mut bytes = [0; SEGMENT_BYTES];
         bytes[0..8].copy_from_slice(&self.at.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.length.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.key.to_le_bytes());
         bytes
     }
 
     fn decode(bytes: [u8; SEGMENT_BYTES]) -> Self {
-        let [a0, a1, a2, a3, a4, a5, a6, a7, l0, l1, l2, l3, ..] = bytes;
+        let [
+            a0,
+            a1,
+            a2,
+            a3,
+            a4,
+            a5,
+            a6,
+            a7,
+            l0,
+            l1,
+            l2,
+            l3,
+            _,
+            _,
+            _,
+            _,
+            key @ ..,
+        ] = bytes;
         Self {
             at: u64::from_le_bytes([a0, a1, a2, a3, a4, a5, a6, a7]),
             length: u32::from_le_bytes([l0, l1, l2, l3]),
+            key: u64::from_le_bytes(key),
         }
     }
 
     fn range(self) -> Range<u64> {
         self.at..self.at.saturating_add(self.length.into())
     }
+
+    /// What it offers outside of the arena, if it does.
+    fn offered(self) -> Option<Offered> {
+        (self.at & FOREIGN != 0).then(|| Offered {
+            range: self.range(),
+            key: self.key,
+        })
+    }
 }
 
-impl Outgoing {
+impl<S: Source> Outgoing<S> {
     pub(super) fn new() -> Self {
         Self {
             requests: [const { None }; REQUESTS_MAX as usize],
             waiting: 0,
+            under_way: 0,
+            held: VecDeque::with_capacity(REQUESTS_MAX as usize),
             sent: VecDeque::with_capacity(SENT_MOST),
             next: 0,
         }
@@ -93,31 +159,31 @@ impl Outgoing {
         self.sent.len() + self.waiting < SENT_MOST
     }
 
+    /// Whether one more message can be asked for.
+    pub(super) fn can_begin(&self) -> bool {
+        self.has_room() && self.waiting < self.requests.len()
+    }
+
     fn number(&mut self) -> u64 {
         self.next += 1;
         self.next
     }
 
-    /// Takes a message to ask for; gives it back when too many wait.
-    pub(super) fn begin(&mut self, blocks: Vec<Block>, length: u64) -> Result<Request, Vec<Block>> {
-        let place = self.requests.iter().position(Option::is_none);
-        let Some((place, number)) =
-            place.and_then(|place| Some((place, u32::try_from(place).ok()?)))
-        else {
-            return Err(blocks);
-        };
-        if !self.has_room() {
-            return Err(blocks);
-        }
+    /// Takes a message to ask for; `None` when too many wait.
+    pub(super) fn begin(&mut self, parts: Vec<Part<S>>, length: u64) -> Option<Request> {
+        let place = self.requests.iter().position(Option::is_none)?;
+        let number = u32::try_from(place).ok()?;
         let message = self.number();
         self.waiting += 1;
         self.requests[place] = Some(Message {
             number: message,
-            blocks,
+            parts,
             length,
             done: 0,
+            under_way: 0,
+            held: None,
         });
-        Ok(Request { message, number })
+        Some(Request { message, number })
     }
 
     /// A message has left without being asked for.
@@ -132,21 +198,24 @@ impl Outgoing {
     }
 
     /// The other side has answered request `number` with so many segments, which `read` copies:
-    /// puts what they have room for.
-    pub(super) fn put(
+    /// puts what they have room for. `credit` goes with the last of it.
+    pub(super) fn put<C: Reaching<Source = S>>(
         &mut self,
         number: u32,
         segments: u64,
         read: impl FnOnce(&mut [u8]),
-        card: &mut HostCard,
-        destination: NodeNumber,
-        credit: u64,
+        way: Way<'_, C>,
+        credit: impl FnOnce() -> u64,
     ) -> Result<(), Unsent> {
         let place = self.requests.get_mut(number as usize);
-        let Some(place) = place.filter(|place| place.is_some()) else {
+        let Some(message) = place.and_then(Option::as_mut) else {
             let what = format!("it answers request {number}, which there is not");
             return Err(Unsent::Answer(what));
         };
+        if message.held.is_some() || message.done == message.length {
+            let what = format!("it answers request {number} again");
+            return Err(Unsent::Answer(what));
+        }
         let Some(count) = usize::try_from(segments)
             .ok()
             .filter(|count| (1..=SEGMENTS_MAX).contains(count))
@@ -156,83 +225,207 @@ impl Outgoing {
         };
         let mut bytes = [0; SEGMENTS_MAX * SEGMENT_BYTES];
         read(&mut bytes[..count * SEGMENT_BYTES]);
-        let mut spans = [Span { at: 0, length: 0 }; SEGMENTS_MAX];
+        let none = Span {
+            at: 0,
+            length: 0,
+            key: 0,
+        };
+        let mut spans = [none; SEGMENTS_MAX];
         for (span, segment) in spans.iter_mut().zip(bytes.as_chunks().0) {
             *span = Span::decode(*segment);
         }
-        let spans = &spans[..count];
-        let Some(message) = place else {
-            return Ok(());
-        };
-        let foreign = spans.iter().filter(|span| span.at & FOREIGN != 0);
-        card.offer(foreign.map(|span| span.range()))?;
-        let sent = message.put(spans, number, card, destination, credit)?;
-        if sent == 0 {
-            let what = format!("it answers request {number} with no room");
-            return Err(Unsent::Answer(what));
-        }
-        message.done += sent;
-        if message.done == message.length
-            && let Some(Message { number, blocks, .. }) = place.take()
-        {
-            self.waiting -= 1;
-            self.sent.push_back((number, blocks));
+        self.give(number, &spans[..count], 0, way, credit)
+    }
+
+    /// Goes on with answers of which the card was not given everything.
+    pub(super) fn go_on<C: Reaching<Source = S>>(
+        &mut self,
+        way: &mut Way<'_, C>,
+        mut credit: impl FnMut() -> u64,
+    ) -> Result<(), Unsent> {
+        // Those that are held again stand at the end.
+        for _ in 0..self.held.len() {
+            if self.under_way >= PIECES_MOST {
+                break;
+            }
+            let number = self.held.pop_front();
+            let message = number.and_then(|number| self.requests[number as usize].as_mut());
+            if let (Some(number), Some(message)) = (number, message)
+                && let Some(Held { spans, given }) = message.held.take()
+            {
+                let way = Way {
+                    card: &mut *way.card,
+                    ..*way
+                };
+                self.give(number, &spans, given, way, &mut credit)?;
+            }
         }
         Ok(())
     }
+
+    /// Gives the card the pieces of an answer, but the first `given`, which it has.
+    fn give<C: Reaching<Source = S>>(
+        &mut self,
+        number: u32,
+        spans: &[Span],
+        given: usize,
+        way: Way<'_, C>,
+        credit: impl FnOnce() -> u64,
+    ) -> Result<(), Unsent> {
+        let Some(message) = &mut self.requests[number as usize] else {
+            return Ok(());
+        };
+        way.card
+            .offer(spans.iter().filter_map(|span| span.offered()))?;
+        let most = if way.sends_at_once {
+            u32::MAX
+        } else {
+            PIECES_MOST.saturating_sub(self.under_way)
+        };
+        let sends_at_once = way.sends_at_once;
+        let put = message.put(spans, given, most, number, way, credit)?;
+        if !sends_at_once {
+            message.under_way += put.pieces;
+            self.under_way += put.pieces;
+        }
+        match put.bytes {
+            Some(0) => {
+                let what = format!("it answers request {number} with no room");
+                return Err(Unsent::Answer(what));
+            }
+            Some(bytes) => message.done += bytes,
+            None => {
+                message.held = Some(Held {
+                    spans: spans.to_vec(),
+                    given: given + put.pieces as usize,
+                });
+                self.held.push_back(number);
+            }
+        }
+        self.settle(number);
+        Ok(())
+    }
+
+    /// The card has sent a piece of request `number`.
+    pub(super) fn piece_sent(&mut self, number: u32) {
+        if let Some(Some(message)) = self.requests.get_mut(number as usize) {
+            message.under_way = message.under_way.saturating_sub(1);
+            self.under_way = self.under_way.saturating_sub(1);
+            self.settle(number);
+        }
+    }
+
+    /// A message of which all is sent has left.
+    fn settle(&mut self, number: u32) {
+        let place = &mut self.requests[number as usize];
+        let is_sent = place
+            .as_ref()
+            .is_some_and(|message| message.done == message.length && message.under_way == 0);
+        if is_sent && let Some(Message { number, parts, .. }) = place.take() {
+            self.waiting -= 1;
+            let blocks = parts.into_iter().map(Part::back).collect();
+            self.sent.push_back((number, blocks));
+        }
+    }
 }
 
-impl Message {
-    /// Puts as much as `spans` have room for, and tells the other side; how much that is.
-    fn put(
+/// What has been given to a card.
+#[derive(Debug)]
+struct Put {
+    pieces: u32,
+    /// All that the answer has room for; `None` when that is more pieces than the card may have.
+    bytes: Option<u64>,
+}
+
+impl<S: Source> Message<S> {
+    /// Puts as much as `spans` have room for, and tells the other side; but the first `given`
+    /// pieces, and at most `most` of them.
+    fn put<C: Reaching<Source = S>>(
         &self,
         spans: &[Span],
+        given: usize,
+        most: u32,
         number: u32,
-        card: &mut HostCard,
-        destination: NodeNumber,
-        credit: u64,
-    ) -> Result<u64, PutError> {
-        let lengths = self.blocks.iter().map(|block| {
+        way: Way<'_, C>,
+        credit: impl FnOnce() -> u64,
+    ) -> Result<Put, PutError> {
+        let lengths = self.parts.iter().map(|part| {
             // Longer ones cannot be put at once; the rest waits for the next answer.
-            u32::try_from(block.len()).unwrap_or(u32::MAX)
+            u32::try_from(part.len()).unwrap_or(u32::MAX)
         });
-        let mut pieces = matched(lengths, self.done, spans).peekable();
-        let mut sent = 0;
-        while let Some(piece) = pieces.next() {
-            sent += u64::from(piece.length);
+        let largest = way.card.largest();
+        let mut found = matched(lengths, self.done, spans, largest).peekable();
+        let (mut bytes, mut pieces) = (0, 0);
+        for piece in found.by_ref().take(given) {
+            bytes += u64::from(piece.length);
+        }
+        let mut credit = Some(credit);
+        while let Some(piece) = found.next() {
+            if pieces == most {
+                return Ok(Put {
+                    pieces,
+                    bytes: None,
+                });
+            }
+            bytes += u64::from(piece.length);
+            let is_last = found.peek().is_none();
+            let credit = match credit.take_if(|_| is_last) {
+                Some(credit) => credit(),
+                None => 0,
+            };
             let descriptor = Descriptor {
-                destination,
+                destination: way.destination,
                 local: Address(0),
                 remote: Address(piece.remote),
                 length: piece.length,
                 message: identifier(Kind::Data, number),
                 notify: Notify {
-                    sent: false,
-                    received: pieces.peek().is_none(),
+                    sent: !way.sends_at_once,
+                    received: is_last,
                 },
-                words: [sent, credit],
+                words: [bytes, credit],
             };
-            self.put_piece(&piece, descriptor, card)?;
+            self.put_piece(&piece, descriptor, way.card)?;
+            pieces += 1;
         }
-        Ok(sent)
+        Ok(Put {
+            pieces,
+            bytes: Some(bytes),
+        })
     }
 
-    fn put_piece(
+    fn put_piece<C: Reaching<Source = S>>(
         &self,
         piece: &Matched,
         mut descriptor: Descriptor,
-        card: &mut HostCard,
+        card: &mut C,
     ) -> Result<(), PutError> {
-        match &self.blocks[piece.segment] {
-            Block::Arena(buffer) => {
+        match &self.parts[piece.segment] {
+            Part::Arena(buffer) => {
                 descriptor.local = Address(buffer.address().0 + u64::from(piece.offset));
                 card.try_add(&descriptor)
             }
-            Block::Other(bytes) => {
+            Part::Other(source, _) => {
                 let start = piece.offset as usize;
-                let bytes = &bytes[start..start + piece.length as usize];
-                card.try_add_from(bytes, &descriptor)
+                let part = start..start + piece.length as usize;
+                card.try_add_part(source, part, &descriptor)
             }
+        }
+    }
+}
+
+impl<S: Source> Part<S> {
+    fn len(&self) -> usize {
+        match self {
+            Self::Arena(buffer) => buffer.len(),
+            Self::Other(_, length) => *length,
+        }
+    }
+
+    fn back(self) -> Block {
+        match self {
+            Self::Arena(buffer) => Block::Arena(buffer),
+            Self::Other(source, _) => Block::Other(source.back()),
         }
     }
 }

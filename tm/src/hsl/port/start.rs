@@ -5,21 +5,46 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-use super::incoming::Incoming;
 use super::layout::{DIALECT, Geometry};
-use super::outgoing::Outgoing;
-use super::{Arena, Port, PortCounters, PortTuning};
-use crate::hsl::grants::Grants;
-use crate::hsl::host::{Connection, ForeignProcess, HostCard, HostList, Mode};
+use super::{Link, Parts, Port, PortDevice, PortTuning};
+use crate::hsl::host::{Connection, ForeignProcess, HostCard, HostDevice, HostList, Mode};
 use crate::hsl::layout::REGISTERED_AT;
 use crate::hsl::put::Put;
 use crate::hsl::terms::{admit, numbers};
 use crate::lane::{LaneClass, LaneError};
+use crate::local::bell::Bell;
 use crate::local::greeting::{Dialect, TERMS_BYTES};
-use crate::local::memory::{Mapping, PeerAccess, SharedBytes};
+use crate::local::memory::{Mapping, PeerAccess};
 use crate::local::stranger::{Ends, LocalEstablishing, Terms};
+use crate::poller::Interest;
 
-/// A port that is being set up.
+/// The bells of a port over the emulated card.
+#[derive(Debug)]
+pub struct HostLink {
+    /// Woken by the other side,
+    bell: Arc<Bell>,
+    /// which is woken by this one.
+    sending: Arc<Bell>,
+}
+
+impl PortDevice for HostDevice {
+    type Link = HostLink;
+}
+
+impl Link for HostLink {
+    fn descriptor(&self) -> (BorrowedFd<'_>, Interest) {
+        (self.bell.as_fd(), Interest::Readable)
+    }
+}
+
+impl Drop for HostLink {
+    fn drop(&mut self) {
+        self.bell.close();
+        self.sending.close();
+    }
+}
+
+/// A port over the emulated card that is being set up.
 #[derive(Debug)]
 pub struct PortStart {
     establishing: LocalEstablishing<PortTerms>,
@@ -131,26 +156,11 @@ fn port(own: Side, peer: Side, ends: Ends) -> Result<Port, LaneError> {
         Mode::Interrupt => Put::with_interrupts(card, list)?,
         Mode::Polling | Mode::Adaptive => Put::polling(card, list),
     };
-    let bytes = SharedBytes::new(Arc::clone(&own.memory));
-    let (at, capacity) = own.geometry.arena();
-    let mut port = Port {
+    Port::new(Parts {
         put,
         peer: other,
-        arena: Arena::new(bytes.clone(), at, capacity),
-        bytes,
-        control: Grants::new(peer.geometry.control_row().slots),
-        outgoing: Outgoing::new(),
-        incoming: Incoming::new(&own.memory, own.geometry),
-        arrived: std::collections::VecDeque::new(),
-        own_geometry: own.geometry,
-        peer_geometry: peer.geometry,
-        bell,
-        sending,
-        counters: PortCounters::default(),
-        looks: 0,
-        has_failed: false,
-    };
-    // All control slots are free, which nobody knows yet.
-    port.progress()?;
-    Ok(port)
+        own: own.memory,
+        geometries: [own.geometry, peer.geometry],
+        link: HostLink { bell, sending },
+    })
 }

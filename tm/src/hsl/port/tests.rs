@@ -111,6 +111,37 @@ fn short_messages_arrive_in_every_mode() {
     }
 }
 
+/// The smaller threshold counts: what one side's control slots hold may be more than the other one
+/// has staging for.
+#[test]
+fn thresholds_may_differ() {
+    let low = PortTuning {
+        threshold_bytes: 100,
+        ..tuned(Mode::Polling)
+    };
+    let mut ports = pair_of(low, tuned(Mode::Polling));
+    for _ in 0..2 {
+        assert_eq!(ports[0].threshold_bytes(), 100);
+        let message = pattern(5000);
+        let whole = u32::try_from(ports[0].arena().capacity()).unwrap() - 8192;
+        let rest = ports[0].arena().allocate(whole).unwrap();
+        assert!(matches!(
+            ports[0].send_short(&message),
+            Err(LaneError::Misuse(_))
+        ));
+        let sent = blocks(ports[0].arena(), &[message.len()], &message);
+        ports[0].send(sent).unwrap().unwrap();
+        let Arrived::Unposted(slot) = arrival(&mut ports) else {
+            panic!("it is not short");
+        };
+        assert_eq!(bytes_of(&slot), message);
+        let mut untouched = vec![1; rest.len()];
+        rest.read(0, &mut untouched);
+        assert!(untouched.iter().all(|byte| *byte == 0));
+        ports.reverse();
+    }
+}
+
 #[test]
 fn credit_rides_on_what_goes_back_or_goes_by_itself() {
     let mut ports = pair(&tuned(Mode::Polling));
@@ -325,36 +356,23 @@ fn is_violation(result: &Result<(), LaneError>, what: &str) -> bool {
 fn impossible_messages_are_violations() {
     let id = |kind, number| identifier(kind, number);
     let slots = PortTuning::default().slots;
-    for (message, length, word, what) in [
-        (MessageId(0), 0, 0, "no message"),
+    for (message, word, what) in [
+        (MessageId(0), 0, "no message"),
         (
             id(Kind::Short, u32::try_from(slots).unwrap()),
             0,
-            0,
             "no such slot",
         ),
-        (
-            id(Kind::Request, REQUESTS_MAX),
-            0,
-            20_000,
-            "no such request",
-        ),
-        (id(Kind::Request, 0), 0, 0, "so many bytes"),
-        (id(Kind::Request, 0), 0, u64::MAX, "so many bytes"),
-        (id(Kind::Response, 0), 0, 1, "which there is not"),
-        (
-            id(Kind::Response, u32::MAX >> 4),
-            0,
-            1,
-            "which there is not",
-        ),
-        (id(Kind::Data, 0), 0, 1, "not asked"),
-        (id(Kind::Data, REQUESTS_MAX), 0, 1, "no such request"),
+        (id(Kind::Request, REQUESTS_MAX), 20_000, "no such request"),
+        (id(Kind::Request, 0), 0, "so many bytes"),
+        (id(Kind::Request, 0), u64::MAX, "so many bytes"),
+        (id(Kind::Response, 0), 1, "which there is not"),
+        (id(Kind::Response, u32::MAX >> 4), 1, "which there is not"),
+        (id(Kind::Data, 0), 1, "not asked"),
+        (id(Kind::Data, REQUESTS_MAX), 1, "no such request"),
     ] {
         let mut ports = pair(&tuned(Mode::Polling));
-        ports[0]
-            .tell(message, (length > 0).then_some((0, length)), word)
-            .unwrap();
+        ports[0].tell(message, word).unwrap();
         let refused = ports[1].progress();
         assert!(is_violation(&refused, what), "{message:?}: {refused:?}");
         assert!(ports[1].progress().is_err(), "nothing counts after it");
@@ -366,7 +384,7 @@ fn a_request_that_comes_twice_is_a_violation() {
     let mut ports = pair(&tuned(Mode::Polling));
     for _ in 0..2 {
         ports[0]
-            .tell(identifier(Kind::Request, 3), None, 5 << 20)
+            .tell(identifier(Kind::Request, 3), 5 << 20)
             .unwrap();
     }
     let refused = ports[1].progress();
@@ -376,13 +394,9 @@ fn a_request_that_comes_twice_is_a_violation() {
 #[test]
 fn data_that_was_not_answered_for_is_a_violation() {
     let mut ports = pair(&tuned(Mode::Polling));
-    ports[0]
-        .tell(identifier(Kind::Request, 3), None, 20_000)
-        .unwrap();
+    ports[0].tell(identifier(Kind::Request, 3), 20_000).unwrap();
     ports[1].progress().unwrap();
-    ports[0]
-        .tell(identifier(Kind::Data, 3), None, 20_001)
-        .unwrap();
+    ports[0].tell(identifier(Kind::Data, 3), 20_001).unwrap();
     let refused = ports[1].progress();
     assert!(
         is_violation(&refused, "not what it was answered"),
@@ -396,7 +410,7 @@ fn credit_that_was_never_used_is_a_violation() {
     ports[0].incoming.take_credit();
     // All of them are free already.
     ports[0].incoming.short(0, 0).map(drop).unwrap();
-    ports[0].tell(identifier(Kind::Credit, 0), None, 0).unwrap();
+    ports[0].tell(identifier(Kind::Credit, 0), 0).unwrap();
     let refused = ports[1].progress();
     assert!(is_violation(&refused, "free already"), "{refused:?}");
 }
@@ -413,26 +427,32 @@ fn answers_with_wrong_segments_are_refused_before_anything_is_written() {
         ("its lists", |_| Span {
             at: 4096,
             length: 20_000,
+            key: 0,
         }),
         ("before its end", |end| Span {
             at: end - 100,
             length: 20_000,
+            key: 0,
         }),
         ("behind it", |end| Span {
             at: end,
             length: 20_000,
+            key: 0,
         }),
         ("overflow", |_| Span {
             at: FOREIGN - 1,
             length: u32::MAX,
+            key: 0,
         }),
         ("another process", |_| Span {
             at: FOREIGN | 4096,
             length: 20_000,
+            key: 0,
         }),
         ("nothing", |end| Span {
             at: end - 4096,
             length: 0,
+            key: 0,
         }),
     ];
     for (name, lie) in lies {
@@ -446,11 +466,14 @@ fn answers_with_wrong_segments_are_refused_before_anything_is_written() {
         let canary = arena
             .allocate(u32::try_from(arena.capacity()).unwrap())
             .unwrap();
-        let staging = ports[1].own_geometry.staging_row().at;
-        let answers = ports[1].peer_geometry.answer_row().slot_at(0) as u64;
-        ports[1].bytes.write(staging, &lie(end).encode());
+        let to = (
+            ports[1].peer_geometry.answer_row().at,
+            layout::SEGMENT_BYTES,
+        );
+        let segment = lie(end).encode();
+        let fill = |bytes: &SharedBytes, at| bytes.write(at, &segment);
         ports[1]
-            .tell(identifier(Kind::Response, 0), Some((answers, 16)), 1)
+            .tell_with(identifier(Kind::Response, 0), to, fill, 1)
             .unwrap();
         let refused = ports[0].progress();
         assert!(
@@ -467,9 +490,7 @@ fn answers_with_wrong_segments_are_refused_before_anything_is_written() {
             .send(vec![Block::Other(vec![7; 20_000])])
             .unwrap()
             .unwrap();
-        ports[1]
-            .tell(identifier(Kind::Response, 0), None, count)
-            .unwrap();
+        ports[1].tell(identifier(Kind::Response, 0), count).unwrap();
         let refused = ports[0].progress();
         assert!(is_violation(&refused, "segments"), "{count}: {refused:?}");
     }

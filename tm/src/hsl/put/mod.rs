@@ -14,6 +14,7 @@
 mod descriptor;
 mod device;
 mod handler;
+mod reaching;
 
 use std::io;
 
@@ -21,6 +22,7 @@ pub use descriptor::{
     Address, Descriptor, MessageId, NodeNumber, Notify, PutError, Received, Sent,
 };
 pub use device::{Device, Receiving, Sending};
+pub use reaching::{Offered, Reaching, Refused, Source, Target};
 
 pub(crate) use descriptor::{CARRIED_MOST, ENTRY_WORDS, Entry};
 use handler::Handler;

@@ -10,7 +10,7 @@ use super::super::host::{Connection, HostCard, HostDevice, HostList, ListPlace, 
 use super::super::layout::{REGISTERED_AT, receiver_place};
 use super::super::put::{
     Address, CARRIED_MOST, Descriptor, Device, Entry, FLUSHED_MOST, MessageId, NodeNumber, Notify,
-    Put, PutError, Received, Receiving,
+    Offered, Put, PutError, Reaching, Received, Receiving,
 };
 use crate::local::bell::Bell;
 use crate::local::memory::{Mapping, PeerAccess, SharedBytes};
@@ -299,7 +299,12 @@ fn a_flush_ends_whatever_the_other_side_writes() {
 fn too_many_offers_are_refused_and_none_of_them_counts() {
     let sides = sides();
     let (mut card, _) = sides[0].halves(&sides[1], Mode::Polling);
-    let ranges = |count: u64| (0..count).map(|number| number * 10..number * 10 + 5);
+    let ranges = |count: u64| {
+        (0..count).map(|number| Offered {
+            range: number * 10..number * 10 + 5,
+            key: 0,
+        })
+    };
     assert_eq!(card.offer(ranges(64)), Ok(()));
     assert!(matches!(card.offer(ranges(65)), Err(PutError::Peer(_))));
 }

@@ -1,0 +1,67 @@
+//! Memory of this process that a card reads, or the other side writes, while nobody here refers
+//! to it. Unsafe island: takes vectors apart, and puts them together again.
+
+#![allow(unsafe_code)]
+
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+
+use super::put::Target;
+use crate::hsl::host::FOREIGN;
+
+/// Memory of this process that somebody else may be using: nobody here refers to it until it is
+/// back.
+#[derive(Debug)]
+pub struct LentOut {
+    /// Invariant: came from a `Vec` whose length and capacity are its length.
+    memory: NonNull<[u8]>,
+    /// Whether another process knows the address, which this one cannot keep from it.
+    is_told: bool,
+}
+
+// SAFETY: it owns the memory like the vector that it came from, and gives out no reference.
+unsafe impl Send for LentOut {}
+// SAFETY: as above: shared, it only gives out addresses.
+unsafe impl Sync for LentOut {}
+
+impl LentOut {
+    /// Takes memory away from this process.
+    pub(crate) fn new(bytes: Vec<u8>) -> Self {
+        Self {
+            memory: NonNull::from(Box::leak(bytes.into_boxed_slice())),
+            is_told: false,
+        }
+    }
+}
+
+impl Target for LentOut {
+    fn bytes(&self) -> usize {
+        self.memory.len()
+    }
+
+    /// The address, which a card of this host writes to without asking. From here on the memory is
+    /// never freed until [`back`](Target::back).
+    fn tell(&mut self) -> (u64, u64) {
+        self.is_told = true;
+        let address = self.memory.as_ptr().cast::<u8>().expose_provenance();
+        (FOREIGN | address as u64, 0)
+    }
+
+    fn back(self) -> Vec<u8> {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: the pointer came from `Box::leak` (`new`) and is used once: `this` is not
+        // dropped.
+        unsafe { Box::from_raw(this.memory.as_ptr()) }.into_vec()
+    }
+}
+
+impl Drop for LentOut {
+    fn drop(&mut self) {
+        // What the other side was told of it may still write: that memory must not become
+        // anything else, and is lost. It is at most what was posted when a connection ended.
+        if !self.is_told {
+            // SAFETY: the pointer came from `Box::leak` (`new`) and is used no more.
+            drop(unsafe { Box::from_raw(self.memory.as_ptr()) });
+        }
+    }
+}
