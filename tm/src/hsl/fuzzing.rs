@@ -305,6 +305,7 @@ fn ports() -> Option<[Port; 2]> {
         arena_bytes: 4096,
         mode: Mode::Polling,
         foreign: false,
+        registrations: None,
     };
     let (one, other) = UnixStream::pair().ok()?;
     let mut near = PortStart::new(one, true, tuning.clone()).ok()?;

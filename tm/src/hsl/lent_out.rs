@@ -6,7 +6,7 @@
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
-use super::put::Target;
+use super::put::{Name, Target};
 use crate::hsl::host::FOREIGN;
 
 /// Memory of this process that somebody else may be using: nobody here refers to it until it is
@@ -32,6 +32,20 @@ impl LentOut {
             is_told: false,
         }
     }
+
+    /// `length` bytes at `offset`. The pointer is good for reads and writes as long as this is
+    /// there.
+    pub(crate) fn range(&self, offset: usize, length: usize) -> NonNull<[u8]> {
+        let end = offset.checked_add(length);
+        assert!(
+            end.is_some_and(|end| end <= self.memory.len()),
+            "{length} bytes at {offset} of {}",
+            self.memory.len()
+        );
+        // SAFETY: `offset` is within the memory, which is one allocation.
+        let start = unsafe { self.memory.cast::<u8>().add(offset) };
+        NonNull::slice_from_raw_parts(start, length)
+    }
 }
 
 impl Target for LentOut {
@@ -41,10 +55,10 @@ impl Target for LentOut {
 
     /// The address, which a card of this host writes to without asking. From here on the memory is
     /// never freed until [`back`](Target::back).
-    fn tell(&mut self) -> (u64, u64) {
+    fn tell(&mut self) -> (u64, Name) {
         self.is_told = true;
         let address = self.memory.as_ptr().cast::<u8>().expose_provenance();
-        (FOREIGN | address as u64, 0)
+        (FOREIGN | address as u64, Name::default())
     }
 
     fn back(self) -> Vec<u8> {

@@ -20,6 +20,7 @@
 //!
 //! - [`put`]: the lists, and what a card is.
 //! - [`host`]: the emulated card, for nodes of one host.
+//! - [`fabric`]: cards of libfabric's.
 //! - [`port`]: the transmission modules and the switch, for two processes that post their own
 //!   memory.
 //! - `lane`: the same as lanes, for everything above.
@@ -34,7 +35,7 @@
 #[cfg(any(test, feature = "fuzzing"))]
 mod attack;
 mod counters;
-mod fabric;
+pub mod fabric;
 #[cfg(not(loom))]
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;

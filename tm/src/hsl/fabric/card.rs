@@ -1,17 +1,23 @@
 //! The two halves of a card of libfabric's, as PUT wants them.
 
 use std::collections::VecDeque;
+use std::io;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::connection::Connection;
 use super::control::Half;
-use crate::hsl::host::{ListPlace, Mode};
+use super::outbox::From;
+use super::registrar::{Lent, Registering};
+use crate::hsl::host::{FOREIGN, ListPlace, Mode};
 use crate::hsl::put::{
-    CARRIED_MOST, Descriptor, Device, NodeNumber, PutError, Received, Receiving, Sending, Sent,
+    CARRIED_MOST, Descriptor, Device, Name, NodeNumber, Offered, PutError, Reaching, Received,
+    Receiving, Refused, Sending, Sent, Source, Target,
 };
 use crate::hsl::received::ReceivedList;
+use crate::hsl::registration::RegistrationCounters;
 use crate::local::memory::Mapping;
 use crate::poller::Interest;
 
@@ -24,7 +30,7 @@ const _: () = assert!(CARRIED_BYTES as usize == CARRIED_MOST);
 
 /// A card of libfabric's.
 #[derive(Debug)]
-pub(crate) struct FabricDevice;
+pub struct FabricDevice;
 
 impl Device for FabricDevice {
     type Sending = FabricCard;
@@ -35,17 +41,39 @@ impl Device for FabricDevice {
 
 /// The half that sends.
 #[derive(Debug)]
-pub(crate) struct FabricCard(Arc<Connection>);
+pub struct FabricCard {
+    connection: Arc<Connection>,
+    /// How memory is registered that was not when both sides met.
+    registering: Option<Registering>,
+}
 
 impl FabricCard {
     pub(super) fn new(connection: Arc<Connection>) -> Self {
-        Self(connection)
+        Self {
+            connection,
+            registering: None,
+        }
+    }
+
+    /// Has the card told of memory so.
+    pub(super) fn register(&mut self, registering: Registering) {
+        self.registering = Some(registering);
+    }
+
+    /// What has become of registrations that are kept, and why none are, if that is so.
+    pub(super) fn registrations(&self) -> Option<(RegistrationCounters, Option<&str>)> {
+        self.registering.as_ref()?.counters()
+    }
+
+    fn registering(&self) -> io::Result<&Registering> {
+        let missing = || io::Error::other("this card sends from registered memory alone");
+        self.registering.as_ref().ok_or_else(missing)
     }
 }
 
 impl Sending for FabricCard {
     fn try_add(&mut self, descriptor: &Descriptor) -> Result<(), PutError> {
-        self.0.add(descriptor, None)
+        self.connection.add(descriptor, From::Registered)
     }
 
     fn anywhere_most(&self) -> u32 {
@@ -59,17 +87,122 @@ impl Sending for FabricCard {
             length,
             ..*descriptor
         };
-        self.0.add(&descriptor, Some(bytes))
+        self.connection.add(&descriptor, From::Anywhere(bytes))
     }
 
     fn next_sent(&mut self) -> Option<Sent> {
-        self.0.next_sent()
+        self.connection.next_sent()
+    }
+}
+
+impl Reaching for FabricCard {
+    type Source = FabricSource;
+    type Target = FabricTarget;
+
+    fn largest(&self) -> u32 {
+        self.connection.largest()
+    }
+
+    fn source(&mut self, bytes: Vec<u8>) -> Result<FabricSource, Refused> {
+        let lent = match self.registering() {
+            Ok(registering) => Lent::to_send(bytes, registering)?,
+            Err(error) => return Err((bytes, error)),
+        };
+        Ok(FabricSource(Arc::new(lent)))
+    }
+
+    fn try_add_part(
+        &mut self,
+        source: &FabricSource,
+        part: Range<usize>,
+        descriptor: &Descriptor,
+    ) -> Result<(), PutError> {
+        let length = u32::try_from(part.len());
+        let length = length.map_err(|_| PutError::Local(descriptor.local, u32::MAX))?;
+        let descriptor = Descriptor {
+            length,
+            ..*descriptor
+        };
+        let from = From::Lent(&source.0, part.start);
+        self.connection.add(&descriptor, from)
+    }
+
+    fn target(&mut self, bytes: Vec<u8>) -> Result<FabricTarget, Refused> {
+        let lent = match self.registering() {
+            Ok(registering) => Lent::registered(bytes, registering)?,
+            Err(error) => return Err((bytes, error)),
+        };
+        Ok(FabricTarget {
+            lent: Some(lent),
+            is_told: false,
+            connection: Arc::clone(&self.connection),
+        })
+    }
+
+    fn offer(&mut self, offered: impl Iterator<Item = Offered>) -> Result<(), PutError> {
+        self.connection.offer(offered)
+    }
+}
+
+/// Memory of this process's that a card of libfabric's sends from.
+#[derive(Debug)]
+pub struct FabricSource(Arc<Lent>);
+
+impl Source for FabricSource {
+    fn bytes(&self) -> usize {
+        self.0.bytes()
+    }
+
+    fn back(self) -> Vec<u8> {
+        match Arc::try_unwrap(self.0) {
+            Ok(lent) => lent.back(),
+            // An entry that names it is not sent: it stays the card's.
+            Err(_) => Vec::new(),
+        }
+    }
+}
+
+/// Memory of this process's that the other side writes.
+#[derive(Debug)]
+pub struct FabricTarget {
+    /// `None` when it is back.
+    lent: Option<Lent>,
+    /// Whether the other side knows it.
+    is_told: bool,
+    connection: Arc<Connection>,
+}
+
+impl Target for FabricTarget {
+    fn bytes(&self) -> usize {
+        self.lent.as_ref().map_or(0, Lent::bytes)
+    }
+
+    fn tell(&mut self) -> (u64, Name) {
+        self.is_told = true;
+        let Some(lent) = &self.lent else {
+            return (FOREIGN, Name::default());
+        };
+        // Wherever a card begins to count, these are unlike all others.
+        (FOREIGN | lent.start() as u64, lent.name())
+    }
+
+    fn back(mut self) -> Vec<u8> {
+        self.lent.take().map_or_else(Vec::new, Lent::back)
+    }
+}
+
+impl Drop for FabricTarget {
+    fn drop(&mut self) {
+        // A provider may go on with a write that has begun, whatever becomes of the registration.
+        if let Some(lent) = self.lent.take_if(|_| self.is_told) {
+            self.connection.keep(lent);
+        }
     }
 }
 
 /// The half that receives.
 #[derive(Debug)]
-pub(crate) struct FabricList {
+pub struct FabricList {
     connection: Arc<Connection>,
     list: ReceivedList,
     mode: Mode,
@@ -107,8 +240,10 @@ impl FabricList {
         let heard = self.connection.control().listen();
         match (self.connection.half(), heard.sending_ended) {
             (Half::Sending, _) => heard.has_receiver(),
-            (Half::Receiving, None) => !heard.is_over,
-            (Half::Receiving, Some(notifications)) => self.connection.progress().0 < notifications,
+            (Half::Receiving | Half::Both, None) => !heard.is_over,
+            (Half::Receiving | Half::Both, Some(notifications)) => {
+                self.connection.progress().0 < notifications
+            }
         }
     }
 
@@ -118,7 +253,7 @@ impl FabricList {
             // The other side's endpoint may go when it hears of it.
             self.connection.stop();
             let control = self.connection.control();
-            control.say_ended(Half::Receiving, 0);
+            control.say_receiving_ended();
         }
     }
 
@@ -192,8 +327,8 @@ impl Receiving for FabricList {
         let heard = self.connection.control().listen();
         match (self.connection.half(), heard.sending_ended) {
             (Half::Sending, _) => heard.has_receiver(),
-            (Half::Receiving, None) => !heard.is_over,
-            (Half::Receiving, Some(notifications)) => {
+            (Half::Receiving | Half::Both, None) => !heard.is_over,
+            (Half::Receiving | Half::Both, Some(notifications)) => {
                 let is_there = self.waits_for(notifications);
                 if !is_there {
                     // It need not linger.
@@ -205,8 +340,15 @@ impl Receiving for FabricList {
     }
 
     fn close(&mut self) {
-        if self.connection.half() == Half::Receiving {
-            self.say_end();
+        match self.connection.half() {
+            Half::Sending => {}
+            Half::Receiving => self.say_end(),
+            // What was added is still sent; `say_end` would end that too.
+            Half::Both if self.has_said_end => {}
+            Half::Both => {
+                self.has_said_end = true;
+                self.connection.control().say_receiving_ended();
+            }
         }
         self.connection.close();
     }

@@ -21,11 +21,12 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use super::attendant::{Attendant, Care, End};
 use super::control::{Control, Half};
 use super::error::FabricError;
-use super::outbox::{Outbox, Path};
+use super::outbox::{From, Outbox, Path};
 use super::posting::{BATCH, Completion, Posted, Posting};
+use super::registrar::Lent;
 use crate::hsl::counters::Tally;
 use crate::hsl::host::ListPlace;
-use crate::hsl::put::{Descriptor, PutError, Sent};
+use crate::hsl::put::{Descriptor, Offered, PutError, Sent};
 use crate::local::memory::Mapping;
 
 /// A half that ends waits so long at most until the other side has what was sent.
@@ -55,6 +56,7 @@ pub(super) struct Connection {
     unread_most: usize,
     control: Arc<Control>,
     half: Half,
+    largest: u32,
     /// What a sleeper waits for: whatever this is made of.
     sleep: OwnedFd,
     state: Mutex<State>,
@@ -67,6 +69,9 @@ pub(super) struct Connection {
 #[derive(Debug)]
 struct State {
     outbox: Outbox,
+    /// Memory that the other side may write until the endpoint is closed. At most what was posted
+    /// when the connection ended.
+    kept: Vec<Lent>,
     /// Identifiers of notifications, as they came.
     arrived: VecDeque<u32>,
     /// How many have come.
@@ -79,6 +84,8 @@ struct State {
     /// For how many looks in a row that was in vain.
     vain_looks: u32,
     ending: Option<Ending>,
+    /// Whether the other side knows that nothing more is sent.
+    has_said_end: bool,
 }
 
 /// A half that is about to end.
@@ -117,9 +124,11 @@ impl Connection {
             unread_most: own_list.entries,
             control,
             half,
+            largest: path.largest,
             sleep,
             state: Mutex::new(State {
                 outbox: Outbox::new(path, &*endpoint, &own, own_list),
+                kept: Vec::new(),
                 arrived: VecDeque::new(),
                 received: 0,
                 failed: None,
@@ -127,6 +136,7 @@ impl Connection {
                 is_attended: false,
                 vain_looks: 0,
                 ending: None,
+                has_said_end: false,
             }),
             endpoint,
             attendant,
@@ -139,6 +149,11 @@ impl Connection {
         &self.control
     }
 
+    /// Bytes of the largest put.
+    pub(super) fn largest(&self) -> u32 {
+        self.largest
+    }
+
     pub(super) fn half(&self) -> Half {
         self.half
     }
@@ -147,12 +162,11 @@ impl Connection {
         self.sleep.as_fd()
     }
 
-    /// Checks an entry and lets the card do it. With `bytes`, these are its data, which have to
-    /// fit in an entry.
+    /// Checks an entry and lets the card do it.
     pub(super) fn add(
         self: &Arc<Self>,
         descriptor: &Descriptor,
-        bytes: Option<&[u8]>,
+        from: From<'_>,
     ) -> Result<(), PutError> {
         let mut state = self.state();
         if let Some(failed) = state.failed {
@@ -161,7 +175,7 @@ impl Connection {
         if !state.outbox.has_room(descriptor.notify)? {
             return Err(PutError::Full);
         }
-        let pushed = state.outbox.push(descriptor, bytes);
+        let pushed = state.outbox.push(descriptor, from);
         pushed.inspect_err(|_| self.tally.refused.add(1))?;
         self.tally.puts.add(1);
         self.tally.put_bytes.add(descriptor.length.into());
@@ -222,7 +236,22 @@ impl Connection {
 
     /// Nothing is posted any more.
     pub(super) fn stop(&self) {
-        self.state().fail(PutError::Closed);
+        let mut state = self.state();
+        state.fail(PutError::Closed);
+        if self.half == Half::Both && !state.has_said_end {
+            state.has_said_end = true;
+            self.control.say_sending_ended(state.outbox.written());
+        }
+    }
+
+    /// The other side offers this memory, and no other.
+    pub(super) fn offer(&self, offered: impl Iterator<Item = Offered>) -> Result<(), PutError> {
+        self.state().outbox.offer(offered)
+    }
+
+    /// Keeps memory until the endpoint is closed: the other side may be writing it.
+    pub(super) fn keep(&self, lent: Lent) {
+        self.state().kept.push(lent);
     }
 
     /// This half has ended. A sending one goes on until the other side has what was sent; of
@@ -231,7 +260,11 @@ impl Connection {
     pub(super) fn close(self: &Arc<Self>) {
         self.end.get_or_init(End::begin);
         let mut state = self.state();
-        let is_told = self.half == Half::Receiving;
+        if state.ending.is_some() {
+            return;
+        }
+        // A port may have said so when it found that the other side had ended.
+        let is_told = self.half == Half::Receiving || state.has_said_end;
         if is_told {
             state.fail(PutError::Closed);
         } else {
@@ -312,12 +345,13 @@ impl Connection {
             || match self.half {
                 Half::Sending => state.failed.is_some() || heard.receiving_ended,
                 Half::Receiving => heard.sending_ended.is_some(),
+                Half::Both => heard.receiving_ended && heard.sending_ended.is_some(),
             };
         let is_sent = !state.outbox.has_waiting() && !state.outbox.goes_on();
         if !ending.is_told && (is_sent || is_over) {
             ending.is_told = true;
-            self.control
-                .say_ended(Half::Sending, state.outbox.written());
+            state.has_said_end = true;
+            self.control.say_sending_ended(state.outbox.written());
         }
         if is_over {
             state.ending = None;

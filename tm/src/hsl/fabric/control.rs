@@ -8,7 +8,7 @@
 //! | 1–7 | reserved, zero |
 //! | 8–15 | of a sending half: how many notifications it has put |
 //!
-//! Each half says once that it has ended.
+//! Each half says once that it has ended; a port, which is both, says either.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -21,11 +21,12 @@ const NOTE_BYTES: usize = 16;
 const SENDING_ENDED: u8 = 1;
 const RECEIVING_ENDED: u8 = 2;
 
-/// Which half of a lane.
+/// Which half of a lane; of a port, one connection is both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::hsl) enum Half {
     Sending,
     Receiving,
+    Both,
 }
 
 #[derive(Debug)]
@@ -83,7 +84,7 @@ impl Control {
     /// What wakes a half.
     pub(super) fn bell(&self, half: Half) -> &Bell {
         match half {
-            Half::Sending => &self.bells[0],
+            Half::Sending | Half::Both => &self.bells[0],
             Half::Receiving => &self.bells[1],
         }
     }
@@ -117,20 +118,26 @@ impl Control {
         now
     }
 
-    /// Says that a half has ended; a sending one after so many notifications.
-    pub(super) fn say_ended(&self, half: Half, notifications: u64) {
+    /// Says that what sends has ended, after so many notifications.
+    pub(super) fn say_sending_ended(&self, notifications: u64) {
         let mut note = [0; NOTE_BYTES];
-        match half {
-            Half::Sending => {
-                note[0] = SENDING_ENDED;
-                note[8..].copy_from_slice(&notifications.to_le_bytes());
-            }
-            Half::Receiving => note[0] = RECEIVING_ENDED,
-        }
+        note[0] = SENDING_ENDED;
+        note[8..].copy_from_slice(&notifications.to_le_bytes());
+        self.say(&note);
+    }
+
+    /// Says that what receives has ended.
+    pub(super) fn say_receiving_ended(&self) {
+        let mut note = [0; NOTE_BYTES];
+        note[0] = RECEIVING_ENDED;
+        self.say(&note);
+    }
+
+    fn say(&self, note: &[u8; NOTE_BYTES]) {
         // Two notes are said at most, for which every socket has room; a peer that is gone need
         // not be told.
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        while rustix::net::send(&self.socket, &note, flags) == Err(Errno::INTR) {}
+        while rustix::net::send(&self.socket, note, flags) == Err(Errno::INTR) {}
     }
 
     fn heard(&self) -> MutexGuard<'_, Heard> {
@@ -186,10 +193,10 @@ mod tests {
         let (near, far) = pair();
         let far = Control::new(far.into()).unwrap();
         assert!(near.listen().has_receiver());
-        far.say_ended(Half::Sending, 70_000);
+        far.say_sending_ended(70_000);
         assert_eq!(near.listen().sending_ended, Some(70_000));
         assert!(near.listen().has_receiver());
-        far.say_ended(Half::Receiving, 0);
+        far.say_receiving_ended();
         let heard = near.listen();
         assert!(heard.receiving_ended && !heard.is_over);
         drop(far);

@@ -31,6 +31,8 @@ pub(super) struct Wanted {
     pub(super) address: Option<IpAddr>,
     /// Whether the order of writes is to be done without, though it may be there.
     pub(super) in_any_order: bool,
+    /// Whether what is sent from is to be registered, though it may be done without.
+    pub(super) registers_local: bool,
 }
 
 impl fmt::Display for Wanted {
@@ -127,6 +129,9 @@ impl Domain {
         let mut facts = info.facts();
         if wanted.in_any_order {
             facts.ordered_bytes = 0;
+        }
+        if wanted.registers_local {
+            facts.mr_mode |= abi::FI_MR_LOCAL;
         }
         let failed = |call, error| FabricError::Call {
             call,

@@ -9,7 +9,7 @@ use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::abi::{
     self, Address, AvAttr, AvObject, AvOps, CmOps, Context, CqEntry, EndpointObject, MsgOps,
@@ -18,9 +18,10 @@ use super::abi::{
 use super::domain::{Domain, Facts};
 use super::error::FabricError;
 use super::object::{Object, table};
-use super::posting::{BATCH, Completion, Posted, Posting, Target};
+use super::posting::{BATCH, Completion, Origin, Posted, Posting, Target};
 use super::queue::Queue;
 use super::region::Region;
+use super::registrar::Lent;
 use crate::local::memory::Mapping;
 
 /// Bytes of the longest name of an endpoint.
@@ -45,6 +46,8 @@ pub(super) struct Endpoint {
     opened: Opened,
     source: Arc<Region>,
     _own: Arc<Region>,
+    /// What is sent from beside, by the place of the operation.
+    lent: Mutex<Vec<(usize, Arc<Lent>)>>,
 }
 
 /// What is called of an endpoint.
@@ -200,7 +203,12 @@ impl Endpoint {
             opened,
             source,
             _own: own,
+            lent: Mutex::default(),
         }
+    }
+
+    fn lent(&self) -> MutexGuard<'_, Vec<(usize, Arc<Lent>)>> {
+        self.lent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What a completion says.
@@ -234,12 +242,18 @@ impl Posting for Endpoint {
     fn write(
         &self,
         place: usize,
-        (offset, length): (usize, usize),
+        (origin, length): (&Origin, usize),
         to: Target,
         notice: Option<u32>,
         delivered: bool,
     ) -> Posted {
-        let from = self.source.memory().range(offset, length);
+        let (from, mut descriptor) = match origin {
+            Origin::Source(offset) => {
+                let bytes = self.source.memory().range(*offset, length);
+                (bytes, self.source.descriptor())
+            }
+            Origin::Lent(lent, offset) => lent.range(*offset, length),
+        };
         let vector = libc::iovec {
             iov_base: from.as_ptr().cast(),
             iov_len: length,
@@ -249,7 +263,6 @@ impl Posting for Endpoint {
             len: length,
             key: to.key,
         };
-        let mut descriptor = self.source.descriptor();
         let message = RmaMessage {
             msg_iov: &raw const vector,
             desc: &raw mut descriptor,
@@ -267,11 +280,30 @@ impl Posting for Endpoint {
         if delivered {
             flags |= abi::FI_DELIVERY_COMPLETE;
         }
-        // SAFETY: the endpoint is open. Source and place live as long as it does; the rest only
-        // has to live through the call. The library only reads the source.
-        posted(unsafe {
+        let mut held = match origin {
+            Origin::Source(_) => None,
+            Origin::Lent(lent, _) => {
+                let mut held = self.lent();
+                assert!(
+                    held.iter().all(|(other, _)| *other != place),
+                    "{place} is used twice"
+                );
+                held.push((place, Arc::clone(lent)));
+                Some(held)
+            }
+        };
+        // SAFETY: the endpoint is open. Source and place live as long as it does; what is lent is
+        // held until the operation is complete (`read`), or the endpoint is closed; the rest only
+        // has to live through the call. The library only reads what is sent from.
+        let posted = posted(unsafe {
             (self.opened.calls.write)(self.opened.endpoint.raw(), &raw const message, flags)
-        })
+        });
+        if posted != Posted::Yes
+            && let Some(held) = &mut held
+        {
+            held.pop();
+        }
+        posted
     }
 
     fn inject(&self, bytes: &[u8], to: Target, notice: Option<u32>) -> Posted {
@@ -306,6 +338,11 @@ impl Posting for Endpoint {
         let count = self.opened.queue.read(&mut entries)?;
         for (completion, entry) in into.iter_mut().zip(&entries[..count]) {
             *completion = self.completion(entry);
+        }
+        let mut lent = self.lent();
+        if !lent.is_empty() {
+            let complete = &into[..count];
+            lent.retain(|(place, _)| complete.iter().all(|other| other.place != Some(*place)));
         }
         Ok(count)
     }

@@ -112,7 +112,7 @@ fn greeting(connects: bool, mode: Mode) -> Option<Greeting> {
 /// What a peer greets this side with, if it may; whatever has been read once reads the same when
 /// it is written again.
 pub(in crate::hsl) fn greeted(bytes: &[u8; GREETING_BYTES]) -> Option<Attacked> {
-    if let Ok(greeting) = Greeting::decode(bytes) {
+    if let Ok(greeting) = Greeting::<Geometry>::decode(bytes) {
         assert_eq!(Greeting::decode(&greeting.encode()), Ok(greeting));
     }
     let said = greeting(false, Mode::Polling)?;
@@ -195,7 +195,7 @@ impl Attacked {
 
     fn end(&mut self, half: Half) -> &mut End {
         match half {
-            Half::Sending => &mut self.ends[0],
+            Half::Sending | Half::Both => &mut self.ends[0],
             Half::Receiving => &mut self.ends[1],
         }
     }

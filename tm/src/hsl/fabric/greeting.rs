@@ -1,22 +1,25 @@
-//! What the two sides of a lane tell each other before they put.
+//! What the two sides of a lane, or of a port, tell each other before they put.
 //!
 //! | bytes | |
 //! |---|---|
-//! | 0–3 | `MGRF` |
+//! | 0–3 | `MGRF`; of a port, `MGRG` |
 //! | 4–5 | version, 1 |
-//! | 6 | class: 0 urgent, 1 bulk |
+//! | 6 | class: 0 urgent, 1 bulk; of a port, 1 |
 //! | 7 | 1 from who connected, else 0 |
 //! | 8–31 | what it receives with, as the `host` device says it |
 //! | 32–39 | the key of its memory |
 //! | 40–47 | what the first byte of its memory is called |
 //! | 48 | order of the bytes in its lists: 0 little-endian, 1 big-endian |
 //! | 49 | reserved, zero |
-//! | 50, 51 | bytes of the names of its two endpoints: that which sends, that which receives |
+//! | 50, 51 | bytes of the names of its two endpoints: that which sends, that which receives; a \
+//!   port has one, which is both |
 //! | 52–115 | its provider, with zeros behind it |
 //! | 116–243, 244–371 | the two names, with zeros behind them |
 //! | 372–375 | reserved, zero |
 //!
 //! Numbers are little-endian.
+
+use std::fmt;
 
 use super::endpoint::NAME_BYTES_MAX;
 use crate::hsl::greeting;
@@ -25,7 +28,6 @@ use crate::lane::LaneClass;
 use crate::local::greeting::TERMS_BYTES;
 
 pub(in crate::hsl) const GREETING_BYTES: usize = 376;
-const MAGIC: [u8; 4] = *b"MGRF";
 const VERSION: u16 = 1;
 const PROVIDER_BYTES: usize = 64;
 const PROVIDER_AT: usize = 52;
@@ -33,12 +35,35 @@ const NAMES_AT: usize = PROVIDER_AT + PROVIDER_BYTES;
 const END_AT: usize = NAMES_AT + 2 * NAME_BYTES_MAX;
 const BYTE_ORDER: u8 = if cfg!(target_endian = "big") { 1 } else { 0 };
 
+/// What one side receives with, in a greeting.
+pub(super) trait Said: Copy + fmt::Debug {
+    /// What greetings begin with.
+    const MAGIC: [u8; 4];
+
+    fn encode(self) -> [u8; TERMS_BYTES];
+
+    /// What bytes say, or what is wrong with them.
+    fn decode(bytes: &[u8; TERMS_BYTES]) -> Result<Self, String>;
+}
+
+impl Said for Geometry {
+    const MAGIC: [u8; 4] = *b"MGRF";
+
+    fn encode(self) -> [u8; TERMS_BYTES] {
+        greeting::encode(self)
+    }
+
+    fn decode(bytes: &[u8; TERMS_BYTES]) -> Result<Self, String> {
+        greeting::decode(bytes)
+    }
+}
+
 /// What one side says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Greeting {
+pub(super) struct Greeting<G = Geometry> {
     pub(super) class: LaneClass,
     pub(super) connects: bool,
-    pub(super) geometry: Geometry,
+    pub(super) geometry: G,
     pub(super) key: u64,
     pub(super) base: u64,
     pub(super) provider: String,
@@ -46,15 +71,15 @@ pub(super) struct Greeting {
     pub(super) names: [Vec<u8>; 2],
 }
 
-impl Greeting {
+impl<G: Said> Greeting<G> {
     /// Its bytes. Names that are too long are cut, and mean nothing to anybody.
     pub(super) fn encode(&self) -> [u8; GREETING_BYTES] {
         let mut bytes = [0; GREETING_BYTES];
-        bytes[0..4].copy_from_slice(&MAGIC);
+        bytes[0..4].copy_from_slice(&G::MAGIC);
         bytes[4..6].copy_from_slice(&VERSION.to_le_bytes());
         bytes[6] = u8::from(self.class == LaneClass::Bulk);
         bytes[7] = u8::from(self.connects);
-        bytes[8..8 + TERMS_BYTES].copy_from_slice(&greeting::encode(self.geometry));
+        bytes[8..8 + TERMS_BYTES].copy_from_slice(&self.geometry.encode());
         bytes[32..40].copy_from_slice(&self.key.to_le_bytes());
         bytes[40..48].copy_from_slice(&self.base.to_le_bytes());
         bytes[48] = BYTE_ORDER;
@@ -71,8 +96,9 @@ impl Greeting {
 
     /// What bytes say, or what is wrong with them.
     pub(super) fn decode(bytes: &[u8; GREETING_BYTES]) -> Result<Self, String> {
-        if bytes[0..4] != MAGIC {
-            return Err("its greeting does not begin with MGRF".to_owned());
+        if bytes[0..4] != G::MAGIC {
+            let magic = String::from_utf8_lossy(&G::MAGIC);
+            return Err(format!("its greeting does not begin with {magic}"));
         }
         let version = u16::from_le_bytes(array(bytes, 4));
         if version != VERSION {
@@ -102,7 +128,7 @@ impl Greeting {
         Ok(Self {
             class,
             connects,
-            geometry: greeting::decode(&array(bytes, 8))?,
+            geometry: G::decode(&array(bytes, 8))?,
             key: u64::from_le_bytes(array(bytes, 32)),
             base: u64::from_le_bytes(array(bytes, 40)),
             provider: provider.to_owned(),
@@ -190,7 +216,7 @@ mod tests {
             if as_greeting {
                 bytes[..32].copy_from_slice(&greeting().encode()[..32]);
             }
-            let _ = Greeting::decode(&bytes);
+            let _ = Greeting::<Geometry>::decode(&bytes);
         }
 
         #[test]

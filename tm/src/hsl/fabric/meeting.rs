@@ -6,8 +6,6 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags};
 use socket2::SockRef;
 
 use super::abi;
@@ -18,17 +16,18 @@ use super::control::{Control, Half};
 use super::domain::{Domain, OPERATIONS_MOST, RECEIVES_MOST, Wanted};
 use super::endpoint::{Endpoint, Opened};
 use super::error::FabricError;
-use super::greeting::{GREETING_BYTES, Greeting};
+use super::exchange::{Exchange, Exchanged};
+use super::greeting::Greeting;
 use super::outbox::{Path, PeerMemory, lines_bytes};
 use super::posting::Posting;
 use super::queue::Queue;
 use super::region::{Access, Region};
+use crate::hsl::Card;
 use crate::hsl::host::{ListPlace, Mode};
 use crate::hsl::lane::{HslReceiver, HslSender};
 use crate::hsl::layout::{Geometry, REGISTERED_AT};
 use crate::hsl::put::NodeNumber;
 use crate::hsl::terms::numbers;
-use crate::hsl::{Card, violation};
 use crate::lane::{Establishing, Lane, LaneClass, LaneError, Upgrade};
 use crate::local::loans::Loans;
 use crate::local::memory::Mapping;
@@ -46,7 +45,7 @@ pub(in crate::hsl) struct FabricTerms {
 impl FabricTerms {
     /// Finds out whether there is such a network; `address` is this side's, where it is known.
     pub(in crate::hsl) fn new(tuning: &HslTuning, address: Option<IpAddr>) -> io::Result<Self> {
-        Self::of(tuning, wanted(tuning, address))
+        Self::of(tuning, wanted(&tuning.card, address))
     }
 
     /// The same, for a network that is described.
@@ -61,8 +60,8 @@ impl FabricTerms {
 }
 
 /// Which network of libfabric's is meant: without an address of another host, this host's own.
-fn wanted(tuning: &HslTuning, address: Option<IpAddr>) -> Wanted {
-    let (provider, domain) = match &tuning.card {
+pub(super) fn wanted(card: &Card, address: Option<IpAddr>) -> Wanted {
+    let (provider, domain) = match card {
         Card::Libfabric { provider, domain } => (provider.clone(), domain.clone()),
         Card::Host => (None, None),
     };
@@ -72,6 +71,7 @@ fn wanted(tuning: &HslTuning, address: Option<IpAddr>) -> Wanted {
         domain,
         address: address.or(own),
         in_any_order: false,
+        registers_local: false,
     }
 }
 
@@ -96,10 +96,7 @@ impl Upgrade for FabricTerms {
 /// A lane whose two sides exchange their greetings.
 #[derive(Debug)]
 pub(super) struct FabricEstablishing {
-    control: OwnedFd,
-    greeting: Greeting,
-    unsent: Vec<u8>,
-    heard: Vec<u8>,
+    exchange: Exchange<Geometry>,
     /// `None` when the lane is up.
     side: Option<Side>,
 }
@@ -133,70 +130,31 @@ impl FabricEstablishing {
         let greeting = side.greeting(class, connects, geometry);
         let greeting = greeting.map_err(io::Error::from)?;
         Ok(Self {
-            control,
-            unsent: greeting.encode().to_vec(),
-            greeting,
-            heard: Vec::with_capacity(GREETING_BYTES),
+            exchange: Exchange::new(control, greeting),
             side: Some(side),
         })
     }
 
     /// Goes on as far as it can; both halves when they are there.
     pub(super) fn exchange(&mut self) -> Result<Option<Halves>, LaneError> {
-        self.send()?;
-        self.receive()?;
-        self.send()?;
-        let Ok(heard) = <&[u8; GREETING_BYTES]>::try_from(self.heard.as_slice()) else {
+        let Some(exchanged) = self.exchange.advance()? else {
             return Ok(None);
         };
-        if !self.unsent.is_empty() {
-            return Ok(None);
-        }
-        let peer = self.greeting.answered_by(heard).map_err(violation)?;
         let side = self.side.take();
         let side = side.ok_or(LaneError::Misuse("advanced a lane that is up"))?;
-        let control = Control::new(self.control.try_clone()?)?;
-        let halves = side.meet(&self.greeting, &peer, control);
+        let Exchanged {
+            said,
+            peer,
+            control,
+        } = exchanged;
+        let halves = side.meet(&said, &peer, control);
         Ok(Some(halves.map_err(io::Error::from)?))
-    }
-
-    fn send(&mut self) -> Result<(), LaneError> {
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        while !self.unsent.is_empty() {
-            match rustix::net::send(&self.control, &self.unsent, flags) {
-                Ok(count) => _ = self.unsent.drain(..count),
-                Err(Errno::INTR) => {}
-                // Tried again when the peer's greeting comes: a socket has room for one.
-                Err(Errno::AGAIN) => break,
-                Err(Errno::PIPE) => return Err(LaneError::Closed),
-                Err(error) => return Err(LaneError::Broken(error.into())),
-            }
-        }
-        Ok(())
-    }
-
-    fn receive(&mut self) -> Result<(), LaneError> {
-        let mut bytes = [0; GREETING_BYTES];
-        while self.heard.len() < GREETING_BYTES {
-            let rest = &mut bytes[self.heard.len()..];
-            match rustix::net::recv(&self.control, rest, RecvFlags::DONTWAIT) {
-                Ok((0, _)) => return Err(LaneError::Closed),
-                Ok((count, _)) => {
-                    let end = self.heard.len() + count;
-                    self.heard.extend_from_slice(&bytes[self.heard.len()..end]);
-                }
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => break,
-                Err(error) => return Err(LaneError::Broken(error.into())),
-            }
-        }
-        Ok(())
     }
 }
 
 impl AsFd for FabricEstablishing {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.control.as_fd()
+        self.exchange.as_fd()
     }
 }
 
@@ -403,7 +361,10 @@ impl Meeting<'_> {
 }
 
 /// Memory, or why there is none.
-fn memory(domain: &Domain, made: io::Result<Arc<Mapping>>) -> Result<Arc<Mapping>, FabricError> {
+pub(super) fn memory(
+    domain: &Domain,
+    made: io::Result<Arc<Mapping>>,
+) -> Result<Arc<Mapping>, FabricError> {
     made.map_err(|error| FabricError::Call {
         call: "mmap",
         provider: domain.facts.provider.clone(),

@@ -1,10 +1,10 @@
 //! The `libfabric` device: cards of today, behind libfabric's one interface.
 //!
 //! The library is loaded when a network asks for it; a process that does not ask starts where it
-//! is absent. Each half of a lane has an endpoint of its own at each side. A put is a write; a
-//! notification is a write too, of an entry of the other side's list, that carries 32 bits of
-//! immediate data, the message's identifier: the other side's completion queue then says that the
-//! entry is there, and with it whatever was written before.
+//! is absent. Each half of a lane has an endpoint of its own at each side; of a port, both halves have
+//! one. A put is a write; a notification is a write too, of an entry of the other side's list, that
+//! carries 32 bits of immediate data, the message's identifier: the other side's completion queue
+//! then says that the entry is there, and with it whatever was written before.
 //!
 //! ```text
 //!   this side                                      the other side
@@ -28,7 +28,9 @@
 //! | `card` | that as a device behind PUT |
 //! | `attendant` | a thread that goes on where nobody calls |
 //! | `control` | the connection over which both sides have met, and how they part |
-//! | `greeting`, `meeting` | how they meet |
+//! | `greeting`, `exchange`, `meeting` | how they meet |
+//! | `registrar` | memory that was not registered when they met |
+//! | `port` | ports |
 //!
 //! Nothing outside of registered memory can be named: this side checks each entry before it is
 //! posted, and the provider checks the key of whatever comes.
@@ -41,6 +43,7 @@ mod control;
 mod domain;
 mod endpoint;
 mod error;
+mod exchange;
 #[cfg(not(loom))]
 #[cfg(any(test, feature = "fuzzing"))]
 pub(super) mod fuzzing;
@@ -49,14 +52,19 @@ mod library;
 mod meeting;
 mod object;
 mod outbox;
+mod port;
 mod posting;
 mod queue;
 mod region;
+mod registrar;
 #[cfg(not(loom))]
 #[cfg(any(test, feature = "fuzzing"))]
 mod simulated;
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests;
+
+pub use card::{FabricCard, FabricDevice, FabricList, FabricSource, FabricTarget};
+pub use port::{FabricLink, FabricPortStart};
 
 pub(super) use meeting::FabricTerms;

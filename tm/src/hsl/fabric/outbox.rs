@@ -18,10 +18,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::abi;
-use super::posting::{Posted, Posting, Target};
-use crate::hsl::host::{ListPlace, range_within};
+use super::posting::{Origin, Posted, Posting, Target};
+use super::registrar::Lent;
+use crate::hsl::host::{FOREIGN, ListPlace, range_within};
 use crate::hsl::put::{
-    CARRIED_MOST, Descriptor, ENTRY_WORDS, Entry, NodeNumber, Notify, PutError, Received, Sent,
+    Address, CARRIED_MOST, Descriptor, ENTRY_WORDS, Entry, NodeNumber, Notify, Offered, PutError,
+    Received, Sent,
 };
 use crate::local::memory::{Mapping, OwnWords, PeerWords};
 use crate::local::ring::entry_at;
@@ -31,6 +33,8 @@ use crate::local::sync::{OwnWord, Word, Words};
 const WAITING_MOST: usize = 1 << 15;
 /// Entries whose end has been asked for and not been taken in, at most.
 const SENT_MOST: usize = 1024;
+/// Ranges of memory that are offered at once, at most: more than the segments of an answer.
+const OFFERED_MOST: usize = 64;
 /// Bytes of an entry.
 const LINE_BYTES: usize = ENTRY_WORDS * 8;
 /// Bytes of the word that says how far a list has been read.
@@ -92,26 +96,39 @@ pub(super) struct Outbox {
     read: u64,
     /// How far this side's list has been read, until the other side is told.
     untold: Option<u64>,
+    /// Memory of the other side that it offers, beside what is registered.
+    offered: Vec<Offered>,
 }
 
 /// Where an entry's data is.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum From<'a> {
+    /// Where it says, in what is sent from.
+    Registered,
+    /// Here; it has to fit in the entry.
+    Anywhere(&'a [u8]),
+    /// There, in memory that is lent for it.
+    Lent(&'a Arc<Lent>, usize),
+}
+
+/// How an entry's data goes.
 #[derive(Debug)]
 enum Way {
     /// There is none.
     Nothing,
-    /// There, in what is sent from.
-    Registered(usize),
+    /// From there to there.
+    Written(Origin, Target),
     /// It travels in the notification.
     Carried([u8; CARRIED_MOST]),
 }
 
 /// What is to be posted.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 enum Operation {
     Data {
-        from: usize,
+        from: Origin,
         length: usize,
-        to: u64,
+        to: Target,
         sent: Option<Sent>,
     },
     /// An entry of the other side's list.
@@ -148,6 +165,7 @@ impl Outbox {
             written: 0,
             read: 0,
             untold: None,
+            offered: Vec::new(),
             path,
         }
     }
@@ -175,14 +193,22 @@ impl Outbox {
         Ok(self.written.wrapping_sub(read) < entries)
     }
 
-    /// Checks an entry, for which there is room, and lets it wait. With `bytes`, these are its
-    /// data, which have to fit in an entry.
-    pub(super) fn push(
-        &mut self,
-        descriptor: &Descriptor,
-        bytes: Option<&[u8]>,
-    ) -> Result<(), PutError> {
-        let way = self.check(descriptor, bytes)?;
+    /// The other side offers this memory, and no other.
+    pub(super) fn offer(&mut self, offered: impl Iterator<Item = Offered>) -> Result<(), PutError> {
+        self.offered.clear();
+        for offered in offered {
+            if self.offered.len() == OFFERED_MOST {
+                self.offered.clear();
+                return Err(PutError::Peer("it offers more ranges of memory than 64"));
+            }
+            self.offered.push(offered);
+        }
+        Ok(())
+    }
+
+    /// Checks an entry, for which there is room, and lets it wait.
+    pub(super) fn push(&mut self, descriptor: &Descriptor, from: From<'_>) -> Result<(), PutError> {
+        let way = self.check(descriptor, from)?;
         let mut sent = descriptor.notify.sent.then_some(Sent {
             message: descriptor.message,
             local: descriptor.local,
@@ -191,10 +217,10 @@ impl Outbox {
         match way {
             Way::Nothing => {}
             Way::Carried(bytes) => carried = Some((descriptor.remote, bytes)),
-            Way::Registered(from) => self.waiting.push_back(Operation::Data {
+            Way::Written(from, to) => self.waiting.push_back(Operation::Data {
                 from,
                 length: descriptor.length as usize,
-                to: descriptor.remote.0,
+                to,
                 sent: sent.take(),
             }),
         }
@@ -212,8 +238,8 @@ impl Outbox {
         Ok(())
     }
 
-    /// Where an entry's data is, if all of it and of where it goes is registered.
-    fn check(&self, descriptor: &Descriptor, bytes: Option<&[u8]>) -> Result<Way, PutError> {
+    /// How an entry's data goes, if all of it and of where it goes is registered, or offered.
+    fn check(&self, descriptor: &Descriptor, from: From<'_>) -> Result<Way, PutError> {
         let Descriptor {
             destination,
             local,
@@ -228,19 +254,48 @@ impl Outbox {
         if length == 0 {
             return Ok(Way::Nothing);
         }
-        let there = range_within(remote, length, &self.path.peer.registered);
-        there.ok_or(PutError::Remote(remote, length))?;
-        let mut carried = [0; CARRIED_MOST];
-        if let Some(bytes) = bytes {
-            // Only a notification carries data.
-            let into = carried.get_mut(..bytes.len()).filter(|_| notify.received);
-            let into = into.ok_or(PutError::Local(local, length))?;
-            into.copy_from_slice(bytes);
-            return Ok(Way::Carried(carried));
+        let there = self.there(remote, length);
+        let there = there.ok_or(PutError::Remote(remote, length))?;
+        let origin = match from {
+            From::Registered => {
+                let here = range_within(local, length, &(0..self.path.data_bytes as u64));
+                here.map(Origin::Source)
+            }
+            From::Lent(lent, offset) => {
+                let end = offset.checked_add(length as usize);
+                let is_within = end.is_some_and(|end| end <= lent.bytes());
+                is_within.then(|| Origin::Lent(Arc::clone(lent), offset))
+            }
+            From::Anywhere(bytes) => {
+                let mut carried = [0; CARRIED_MOST];
+                // Only a notification carries data, and only to registered memory.
+                let can_carry = notify.received && remote.0 & FOREIGN == 0;
+                let into = carried.get_mut(..bytes.len()).filter(|_| can_carry);
+                let into = into.ok_or(PutError::Local(local, length))?;
+                into.copy_from_slice(bytes);
+                return Ok(Way::Carried(carried));
+            }
+        };
+        let origin = origin.ok_or(PutError::Local(local, length))?;
+        Ok(Way::Written(origin, there))
+    }
+
+    /// Where `length` bytes at `remote` are, if all of them may be written.
+    fn there(&self, remote: Address, length: u32) -> Option<Target> {
+        if remote.0 & FOREIGN == 0 {
+            range_within(remote, length, &self.path.peer.registered)?;
+            return Some(self.target(remote.0));
         }
-        let here = range_within(local, length, &(0..self.path.data_bytes as u64));
-        here.map(Way::Registered)
-            .ok_or(PutError::Local(local, length))
+        let is_in = |offered: &&Offered| range_within(remote, length, &offered.range).is_some();
+        let offered = self.offered.iter().find(is_in)?;
+        Some(Target {
+            peer: self.path.peer.endpoint,
+            address: offered
+                .name
+                .address
+                .wrapping_add(remote.0 - offered.range.start),
+            key: offered.name.key,
+        })
     }
 
     fn push_entry(&mut self, entry: Entry, sent: Option<Sent>) {
@@ -318,24 +373,27 @@ impl Outbox {
                 Posted::Failed(error) => return Err(PutError::Unreachable(-error)),
             }
         }
-        while let Some(&operation) = self.waiting.front() {
-            match self.post_one(endpoint, operation) {
-                Posted::Yes => _ = self.waiting.pop_front(),
-                Posted::NotNow => break,
+        while let Some(operation) = self.waiting.pop_front() {
+            match self.post_one(endpoint, &operation) {
+                Posted::Yes => {}
+                Posted::NotNow => {
+                    self.waiting.push_front(operation);
+                    break;
+                }
                 Posted::Failed(error) => return Err(PutError::Unreachable(-error)),
             }
         }
         Ok(())
     }
 
-    fn post_one(&mut self, endpoint: &dyn Posting, operation: Operation) -> Posted {
+    fn post_one(&mut self, endpoint: &dyn Posting, operation: &Operation) -> Posted {
         match operation {
             Operation::Data {
                 from,
                 length,
                 to,
                 sent,
-            } => self.write(endpoint, (from, length), to, None, sent),
+            } => self.write(endpoint, (from, *length), *to, None, *sent),
             Operation::Entry {
                 words,
                 to,
@@ -345,7 +403,7 @@ impl Outbox {
                 if !self.is_ordered && self.goes_on() {
                     return Posted::NotNow;
                 }
-                self.line(endpoint, &words, to, Some(message), sent)
+                self.line(endpoint, words, *to, Some(*message), *sent)
             }
         }
     }
@@ -379,23 +437,22 @@ impl Outbox {
         for (to, word) in line.iter().zip(words) {
             OwnWord::store(to, *word);
         }
-        let from = self.path.data_bytes + place * LINE_BYTES;
-        self.write(endpoint, (from, length), to, notice, sent)
+        let from = Origin::Source(self.path.data_bytes + place * LINE_BYTES);
+        self.write(endpoint, (&from, length), self.target(to), notice, sent)
     }
 
     fn write(
         &mut self,
         endpoint: &dyn Posting,
-        from: (usize, usize),
-        to: u64,
+        from: (&Origin, usize),
+        to: Target,
         notice: Option<u32>,
         sent: Option<Sent>,
     ) -> Posted {
         let Some(&place) = self.free.last() else {
             return Posted::NotNow;
         };
-        let target = self.target(to);
-        let posted = endpoint.write(place, from, target, notice, !self.is_ordered);
+        let posted = endpoint.write(place, from, to, notice, !self.is_ordered);
         if posted == Posted::Yes {
             self.free.pop();
             self.going_on[place] = sent;

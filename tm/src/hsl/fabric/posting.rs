@@ -7,10 +7,20 @@ use std::sync::Arc;
 
 use super::abi;
 use super::domain::Facts;
+use super::registrar::Lent;
 use crate::local::memory::Mapping;
 
 /// Completions that are read at once.
 pub(super) const BATCH: usize = 16;
+
+/// Where a write's bytes begin.
+#[derive(Debug, Clone)]
+pub(super) enum Origin {
+    /// There in what is sent from.
+    Source(usize),
+    /// There in memory that has been lent for it, which stays until the write is complete.
+    Lent(Arc<Lent>, usize),
+}
 
 /// Where a write goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,13 +59,13 @@ pub(super) trait Posting: fmt::Debug + Send + Sync {
     /// What is sent from.
     fn source(&self) -> &Arc<Mapping>;
 
-    /// Writes the bytes `from` (offset, length) of what is sent from, which nobody changes until
-    /// operation `place` is complete. With `notice`, the other side is told that. With
+    /// Writes `length` bytes from there, which nobody changes until operation `place` is complete;
+    /// no other operation has that place. With `notice`, the other side is told that. With
     /// `delivered`, complete means that the bytes are there.
     fn write(
         &self,
         place: usize,
-        from: (usize, usize),
+        from: (&Origin, usize),
         to: Target,
         notice: Option<u32>,
         delivered: bool,

@@ -5,6 +5,7 @@
 
 use std::ffi::c_void;
 use std::io;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::abi::{self, MrObject};
@@ -31,6 +32,18 @@ pub(super) enum Access {
     Send,
     /// The other side, which writes it.
     RemoteWrite,
+    /// Both.
+    Both,
+}
+
+impl Access {
+    fn flags(self) -> u64 {
+        match self {
+            Self::Send => abi::FI_WRITE,
+            Self::RemoteWrite => abi::FI_REMOTE_WRITE,
+            Self::Both => abi::FI_WRITE | abi::FI_REMOTE_WRITE,
+        }
+    }
 }
 
 impl Region {
@@ -42,11 +55,7 @@ impl Region {
     ) -> Result<Self, FabricError> {
         let facts = &domain.facts;
         let bytes = memory.range(0, memory.len());
-        let base = if facts.has_virtual_addresses() {
-            bytes.as_ptr().cast::<u8>().addr() as u64
-        } else {
-            0
-        };
+        let base = base_of(domain, bytes.as_ptr().cast::<u8>().addr());
         let mut region = Self {
             registration: None,
             key: 0,
@@ -54,41 +63,16 @@ impl Region {
             memory,
             _domain: Arc::clone(domain),
         };
-        let access = match access {
-            Access::Send if !facts.registers_local() => return Ok(region),
-            Access::Send => abi::FI_WRITE,
-            Access::RemoteWrite => abi::FI_REMOTE_WRITE,
-        };
-        let key = match facts.largest_key() {
-            // Whoever is not told a key does not guess it.
-            Some(largest) => random(domain)? & largest,
-            None => 0,
-        };
-        let register = domain.mr.reg.ok_or_else(|| domain.missing("fi_mr_reg"))?;
-        let mut registration = std::ptr::null_mut();
-        // SAFETY: the domain is open. The memory is mapped, and stays so until the registration
-        // is closed: `region` has both, and drops them in that order. Whoever writes it (this
+        if access == Access::Send && !facts.registers_local() {
+            return Ok(region);
+        }
+        // SAFETY: the memory is mapped, and stays so until the registration is closed: `region`
+        // has both, and drops them in that order, before the domain. Whoever writes it (this
         // process's part of the library, the kernel, a card) does so for the other side, through
         // pointers; what is in such memory is only ever copied or looked at as atomics
-        // (`Mapping`, `Arrivals`), and what is sent from is not written while it is (`Loans`).
-        let error = unsafe {
-            register(
-                domain.raw().fid(),
-                bytes.as_ptr().cast::<c_void>(),
-                bytes.len(),
-                access,
-                0,
-                key,
-                0,
-                &raw mut registration,
-                std::ptr::null_mut(),
-            )
-        };
-        if error != 0 {
-            return Err(domain.failed("fi_mr_reg", error));
-        }
-        // SAFETY: the call above has made it, for nobody else; the domain outlives it.
-        let registration = unsafe { Object::new(registration, "fi_mr_reg", &facts.provider) }?;
+        // (`Mapping`, `Arrivals`), and what is sent from is not written while it is (`Loans`); of
+        // an arena, which is both, bytes are copied alone (`SharedBytes`).
+        let registration = unsafe { register(domain, bytes, access) }?;
         region.key = registration.fields().key;
         region.registration = Some(registration);
         Ok(region)
@@ -117,6 +101,54 @@ impl Region {
     pub(super) fn memory(&self) -> &Arc<Mapping> {
         &self.memory
     }
+}
+
+/// What the other side calls the first byte of memory that begins at `address`.
+pub(super) fn base_of(domain: &Domain, address: usize) -> u64 {
+    if domain.facts.has_virtual_addresses() {
+        address as u64
+    } else {
+        0
+    }
+}
+
+/// Registers memory.
+///
+/// # Safety
+/// `bytes` are the caller's. Until the result is dropped, and no operation that names it is under
+/// way, whoever `access` is for may read or write them, as it does: nobody refers to them
+/// meanwhile, or they are only copied. The domain outlives the result.
+pub(super) unsafe fn register(
+    domain: &Domain,
+    bytes: NonNull<[u8]>,
+    access: Access,
+) -> Result<Object<MrObject>, FabricError> {
+    let key = match domain.facts.largest_key() {
+        // Whoever is not told a key does not guess it.
+        Some(largest) => random(domain)? & largest,
+        None => 0,
+    };
+    let register = domain.mr.reg.ok_or_else(|| domain.missing("fi_mr_reg"))?;
+    let mut registration = std::ptr::null_mut();
+    // SAFETY: the domain is open, and the memory as the caller says.
+    let error = unsafe {
+        register(
+            domain.raw().fid(),
+            bytes.as_ptr().cast::<c_void>(),
+            bytes.len(),
+            access.flags(),
+            0,
+            key,
+            0,
+            &raw mut registration,
+            std::ptr::null_mut(),
+        )
+    };
+    if error != 0 {
+        return Err(domain.failed("fi_mr_reg", error));
+    }
+    // SAFETY: the call above has made it, for nobody else; the domain outlives it.
+    unsafe { Object::new(registration, "fi_mr_reg", &domain.facts.provider) }
 }
 
 fn random(domain: &Domain) -> Result<u64, FabricError> {

@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::domain::Facts;
-use super::posting::{BATCH, Completion, Posted, Posting, Target};
+use super::posting::{BATCH, Completion, Origin, Posted, Posting, Target};
 use crate::local::memory::Mapping;
 
 /// An endpoint, and the test's hand on it.
@@ -98,13 +98,16 @@ impl Posting for Simulated {
     fn write(
         &self,
         place: usize,
-        (offset, length): (usize, usize),
+        (from, length): (&Origin, usize),
         to: Target,
         notice: Option<u32>,
         delivered: bool,
     ) -> Posted {
         // What is not there panics.
-        let _ = self.source.range(offset, length);
+        match from {
+            Origin::Source(offset) => _ = self.source.range(*offset, length),
+            Origin::Lent(lent, offset) => _ = lent.range(*offset, length),
+        }
         let mut network = self.network();
         let is_ordered = self.facts.ordered_bytes > 0;
         assert!(is_ordered != delivered, "nobody waits for this in vain");

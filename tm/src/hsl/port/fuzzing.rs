@@ -4,7 +4,7 @@ use super::layout::SEGMENT_BYTES;
 use super::matching::Span;
 use super::{Arrived, Block, Port};
 use crate::hsl::message::{Kind, identifier};
-use crate::hsl::put::{Address, Descriptor, MessageId, Notify};
+use crate::hsl::put::{Address, Descriptor, MessageId, Name, Notify};
 use crate::lane::LaneError;
 
 /// A port, what has arrived at it, and its peer.
@@ -44,12 +44,12 @@ impl Attacked {
             Span {
                 at: registered.wrapping_add(at),
                 length,
-                key: 0,
+                name: Name::default(),
             },
             Span {
                 at: registered,
                 length: 50,
-                key: 0,
+                name: Name::default(),
             },
         ];
         for (place, span) in spans.into_iter().enumerate() {

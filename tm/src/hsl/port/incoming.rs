@@ -10,7 +10,7 @@ use super::block::Block;
 use super::layout::{Geometry, SEGMENTS_MAX};
 use super::matching::Span;
 use crate::hsl::layout::REQUESTS_MAX;
-use crate::hsl::put::Target;
+use crate::hsl::put::{Name, Target};
 use crate::lane::{LaneError, ReceivedSlot};
 use crate::local::arrivals::{Arrivals, GoesBack};
 use crate::local::memory::Mapping;
@@ -231,11 +231,14 @@ impl<T: Target> Incoming<T> {
                     if rest > 0 && self.spans.len() < SEGMENTS_MAX {
                         // What is longer than a put is waits for the next answer.
                         let rest = u32::try_from(rest).unwrap_or(u32::MAX);
-                        let (at, key) = segment.tell();
+                        let (at, name) = segment.tell();
                         self.spans.push(Span {
                             at: at + skips,
                             length: rest,
-                            key,
+                            name: Name {
+                                address: name.address.wrapping_add(skips),
+                                ..name
+                            },
                         });
                         wanted -= u64::from(rest);
                     }
@@ -244,8 +247,8 @@ impl<T: Target> Incoming<T> {
             Memory::Buffer(buffer) => {
                 let at = self.buffers.row().slot_at(*buffer) as u64;
                 let length = u32::try_from(begun.length).unwrap_or(u32::MAX);
-                let key = 0;
-                self.spans.push(Span { at, length, key });
+                let name = Name::default();
+                self.spans.push(Span { at, length, name });
             }
         }
         begun.expected = self.spans.iter().map(|span| u64::from(span.length)).sum();
@@ -269,9 +272,9 @@ impl<T: Target> Segment<T> {
     }
 
     /// Where it begins, and what it is called, to be told to the other side.
-    fn tell(&mut self) -> (u64, u64) {
+    fn tell(&mut self) -> (u64, Name) {
         match self {
-            Self::Arena(buffer) => (buffer.address().0, 0),
+            Self::Arena(buffer) => (buffer.address().0, Name::default()),
             Self::Other(target) => target.tell(),
         }
     }

@@ -28,7 +28,8 @@
 //! | 0–7 | where it begins; with the highest bit, in memory outside of the arena |
 //! | 8–11 | bytes of it |
 //! | 12–15 | reserved, zero |
-//! | 16–23 | what the card there calls memory outside of the arena, where it does; else 0 |
+//! | 16–23 | what the card there calls memory outside of the arena, where it does: the key, |
+//! | 24–31 | and the address |
 
 use super::PortTuning;
 use crate::hsl::greeting::{mode_code, mode_of};
@@ -49,7 +50,7 @@ const SLOTS_MAX: u32 = GROUP;
 /// Segments of an answer at most; a message whose memory has more takes several answers.
 pub(super) const SEGMENTS_MAX: usize = 32;
 /// Bytes of a segment in an answer.
-pub(super) const SEGMENT_BYTES: usize = 24;
+pub(super) const SEGMENT_BYTES: usize = 32;
 /// Entries of a list: short messages, credit, and three for each request.
 const ENTRIES: usize = (2 * SLOTS_MAX + 3 * REQUESTS_MAX).next_power_of_two() as usize * 2;
 
@@ -61,9 +62,9 @@ pub(in crate::hsl) struct Geometry {
     control_bytes: u32,
     buffer_bytes: u32,
     arena_bytes: u64,
-    pub(super) mode: Mode,
+    pub(in crate::hsl) mode: Mode,
     /// Whether its unregistered memory may be written.
-    pub(super) foreign: bool,
+    pub(in crate::hsl) foreign: bool,
 }
 
 impl Geometry {
@@ -85,7 +86,7 @@ impl Geometry {
     }
 
     /// What a side makes: what it is tuned for.
-    pub(super) fn tuned(tuning: &PortTuning) -> Result<Self, &'static str> {
+    pub(in crate::hsl) fn tuned(tuning: &PortTuning) -> Result<Self, &'static str> {
         let word = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         Self {
             slots: word(tuning.slots),
@@ -99,7 +100,7 @@ impl Geometry {
         .checked()
     }
 
-    pub(super) fn encode(self) -> [u8; TERMS_BYTES] {
+    pub(in crate::hsl) fn encode(self) -> [u8; TERMS_BYTES] {
         let mut bytes = [0; TERMS_BYTES];
         let half = |number: u32| u16::try_from(number).unwrap_or(u16::MAX).to_le_bytes();
         bytes[0..2].copy_from_slice(&half(self.slots));
@@ -113,7 +114,7 @@ impl Geometry {
     }
 
     /// The geometry that was said, or what is wrong with it.
-    pub(super) fn decode(bytes: &[u8; TERMS_BYTES]) -> Result<Self, String> {
+    pub(in crate::hsl) fn decode(bytes: &[u8; TERMS_BYTES]) -> Result<Self, String> {
         let [
             s0,
             s1,
@@ -177,18 +178,18 @@ impl Geometry {
     }
 
     /// All of the side's memory.
-    pub(super) fn memory_bytes(self) -> usize {
+    pub(in crate::hsl) fn memory_bytes(self) -> usize {
         let (at, bytes) = self.arena();
         at + bytes
     }
 
     /// The list that the other side writes.
-    pub(super) fn list() -> ListPlace {
+    pub(in crate::hsl) fn list() -> ListPlace {
         receiver_place(ENTRIES)
     }
 }
 
-const ANSWER_BYTES: u32 = 768;
+const ANSWER_BYTES: u32 = 1024;
 const _: () = assert!(SEGMENTS_MAX * SEGMENT_BYTES == ANSWER_BYTES as usize);
 
 #[cfg(test)]

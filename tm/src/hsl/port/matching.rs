@@ -1,6 +1,8 @@
 //! Pieces of a message: where the sender's list of segments and the receiver's differ, what is
 //! contiguous at both ends is put at once (paper 000, section 3.1).
 
+use crate::hsl::put::Name;
+
 /// Some bytes in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Span {
@@ -8,8 +10,8 @@ pub(super) struct Span {
     pub(super) at: u64,
     /// How many there are.
     pub(super) length: u32,
-    /// What the card there calls memory outside of the arena, where it does; else 0.
-    pub(super) key: u64,
+    /// What the card there calls memory outside of the arena.
+    pub(super) name: Name,
 }
 
 /// What is contiguous at both ends.
@@ -88,7 +90,7 @@ mod tests {
             let spans: Vec<Span> = remote
                 .iter()
                 .enumerate()
-                .map(|(index, (at, length))| Span { at: at + 10_000 * index as u64, length: *length, key: 0 })
+                .map(|(index, (at, length))| Span { at: at + 10_000 * index as u64, length: *length, name: Name::default() })
                 .collect();
             let sources = local.iter().enumerate().flat_map(|(segment, length)| {
                 (0..*length).map(move |offset| (segment, offset))

@@ -18,7 +18,8 @@
 //! Credit for control slots rides on whatever goes to the other side, and goes by itself, as
 //! CRDT, when half of the slots are free and nothing goes there.
 //!
-//! - **Set up**: [`PortStart::new`] on both ends of a connected socket, then
+//! - **Set up**: [`PortStart::new`] on both ends of a connected socket (over libfabric,
+//!   [`FabricPortStart::new`](super::fabric::FabricPortStart::new)), then
 //!   [`advance`](PortStart::advance).
 //! - **Send**: [`send_short`](Port::send_short), [`send`](Port::send).
 //! - **Receive**: [`post`](Port::post).
@@ -43,10 +44,11 @@ mod staging;
 mod start;
 #[cfg(test)]
 #[cfg(not(loom))]
-mod tests;
+pub(super) mod tests;
 
 use std::collections::VecDeque;
 use std::io;
+use std::mem;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -55,19 +57,21 @@ pub use block::Block;
 pub use device::{Link, PortDevice};
 pub use start::{HostLink, PortStart};
 
+pub(in crate::hsl) use layout::Geometry;
+
 use super::grants::Grants;
 use super::host::{HostDevice, Mode};
 use super::message::{Kind, identifier, kind_of};
 use super::put::{
     Address, Descriptor, Device, MessageId, NodeNumber, Notify, Put, PutError, Reaching, Received,
-    Receiving, Sending, Sent,
+    Receiving, Refused, Sending, Sent,
 };
+use super::registration::RegistrationLimits;
 use crate::hsl::violation;
 use crate::lane::{LaneError, ReceivedSlot};
 use crate::local::memory::{Mapping, SharedBytes};
 use crate::poller::Interest;
 use incoming::{Incoming, Segment};
-use layout::Geometry;
 use outgoing::{Outgoing, Part, Unsent, Way};
 use staging::Staging;
 
@@ -95,6 +99,11 @@ pub struct PortTuning {
     /// one host, through the kernel. It is trusted to write none of it later than it says.
     /// Default: no.
     pub foreign: bool,
+    /// How many registrations of memory outside of the arena are kept, where cards have to be told
+    /// of it (those of libfabric's); `None` makes one for each message. All ports of a process over
+    /// one network have them in common: the limits of the first one count. Default: those of
+    /// [`RegistrationLimits`].
+    pub registrations: Option<RegistrationLimits>,
 }
 
 impl Default for PortTuning {
@@ -107,6 +116,7 @@ impl Default for PortTuning {
             arena_bytes: 16 << 20,
             mode: Mode::default(),
             foreign: false,
+            registrations: Some(RegistrationLimits::default()),
         }
     }
 }
@@ -157,6 +167,8 @@ pub struct Port<D: PortDevice = HostDevice> {
     staging: Staging,
     arrived: VecDeque<Arrived>,
     link: D::Link,
+    /// The answer that is being sent.
+    segments: Vec<u8>,
     counters: PortCounters,
     /// Times that nothing had come since the peer was last known to be there.
     looks: u32,
@@ -200,6 +212,7 @@ impl<D: PortDevice> Port<D> {
             own_geometry,
             peer_geometry,
             link,
+            segments: Vec::with_capacity(layout::SEGMENTS_MAX * layout::SEGMENT_BYTES),
             counters: PortCounters::default(),
             looks: 0,
             has_failed: false,
@@ -225,6 +238,10 @@ impl<D: PortDevice> Port<D> {
     #[must_use]
     pub fn interrupts(&self) -> u64 {
         self.put.interrupts()
+    }
+
+    pub(super) fn card(&mut self) -> &mut CardOf<D> {
+        self.put.sending()
     }
 
     /// Bytes of the largest message that goes as SHORT.
@@ -316,11 +333,7 @@ impl<D: PortDevice> Port<D> {
         let card = self.put.sending();
         let parts = blocks.into_iter().map(|block| match block {
             Block::Arena(buffer) => Ok(Part::Arena(buffer)),
-            Block::Other(bytes) => {
-                let length = bytes.len();
-                let source = card.source(bytes).map_err(unregistered)?;
-                Ok(Part::Other(source, length))
-            }
+            Block::Other(bytes) => card.source(bytes).map(Part::Other).map_err(unregistered),
         });
         parts.collect()
     }
@@ -357,10 +370,7 @@ impl<D: PortDevice> Port<D> {
         let card = self.put.sending();
         let segments = blocks.into_iter().map(|block| match block {
             Block::Arena(buffer) => Ok(Segment::Arena(buffer)),
-            Block::Other(bytes) => {
-                let target = card.target(bytes).map_err(unregistered)?;
-                Ok(Segment::Other(target))
-            }
+            Block::Other(bytes) => card.target(bytes).map(Segment::Other).map_err(unregistered),
         });
         let segments = segments.collect::<Result<_, LaneError>>()?;
         self.incoming.post(segments)?;
@@ -484,17 +494,17 @@ impl<D: PortDevice> Port<D> {
         while self.staging.has_free()
             && let Some((number, spans)) = self.incoming.next_answer()
         {
-            let mut segments = [0; layout::SEGMENTS_MAX * layout::SEGMENT_BYTES];
-            let places = segments.as_chunks_mut::<{ layout::SEGMENT_BYTES }>().0;
-            for (place, span) in places.iter_mut().zip(spans) {
-                *place = span.encode();
-            }
             let count = spans.len();
-            let segments = &segments[..count * layout::SEGMENT_BYTES];
+            let mut segments = mem::take(&mut self.segments);
+            segments.clear();
+            for span in spans {
+                segments.extend_from_slice(&span.encode());
+            }
             let to = self.peer_geometry.answer_row().slot_at(number);
             let message = identifier(Kind::Response, number);
-            let fill = |bytes: &SharedBytes, at| bytes.write(at, segments);
+            let fill = |bytes: &SharedBytes, at| bytes.write(at, &segments);
             self.tell_with(message, (to, segments.len()), fill, count as u64)?;
+            self.segments = segments;
         }
         Ok(())
     }
@@ -510,8 +520,13 @@ impl<D: PortDevice> Port<D> {
         let put = self.outgoing.put(
             number,
             segments,
-            // There is such a request when this is called.
-            |into| self.bytes.read(row.slot_at(number), into),
+            |segment| {
+                let mut bytes = [0; layout::SEGMENT_BYTES];
+                // There are such a request and such a segment when this is called.
+                let at = row.slot_at(number) + segment * layout::SEGMENT_BYTES;
+                self.bytes.read(at, &mut bytes);
+                bytes
+            },
             way,
             || self.incoming.take_credit(),
         );
@@ -638,9 +653,18 @@ impl<D: PortDevice> Port<D> {
     }
 }
 
+impl<D: PortDevice> Drop for Port<D> {
+    fn drop(&mut self) {
+        // A handler does it for itself.
+        if let Some(list) = self.put.receiving() {
+            list.close();
+        }
+    }
+}
+
 /// Memory that the card cannot be told of is the caller's, or the system's, fault.
-fn unregistered((_, error): (Vec<u8>, PutError)) -> LaneError {
-    LaneError::Broken(io::Error::other(error))
+fn unregistered((_, error): Refused) -> LaneError {
+    LaneError::Broken(error)
 }
 
 /// One put, whose length has 32 bits, carries a block or less.

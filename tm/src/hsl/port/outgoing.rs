@@ -11,7 +11,7 @@ use crate::hsl::host::FOREIGN;
 use crate::hsl::layout::REQUESTS_MAX;
 use crate::hsl::message::{Kind, identifier};
 use crate::hsl::put::{
-    Address, Descriptor, NodeNumber, Notify, Offered, PutError, Reaching, Source,
+    Address, Descriptor, Name, NodeNumber, Notify, Offered, PutError, Reaching, Source,
 };
 
 /// Messages that have been sent and nobody has asked about, at most.
@@ -31,6 +31,8 @@ pub(super) struct Outgoing<S> {
     held: VecDeque<u32>,
     sent: VecDeque<(u64, Vec<Block>)>,
     next: u64,
+    /// The answer that is being taken in.
+    spans: Vec<Span>,
 }
 
 #[derive(Debug)]
@@ -56,7 +58,7 @@ struct Held {
 #[derive(Debug)]
 pub(super) enum Part<S> {
     Arena(ArenaBuffer),
-    Other(S, usize),
+    Other(S),
 }
 
 /// Why what was answered is not sent.
@@ -98,34 +100,22 @@ impl Span {
         let mut bytes = [0; SEGMENT_BYTES];
         bytes[0..8].copy_from_slice(&self.at.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.length.to_le_bytes());
-        bytes[16..24].copy_from_slice(&self.key.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.name.key.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.name.address.to_le_bytes());
         bytes
     }
 
     fn decode(bytes: [u8; SEGMENT_BYTES]) -> Self {
-        let [
-            a0,
-            a1,
-            a2,
-            a3,
-            a4,
-            a5,
-            a6,
-            a7,
-            l0,
-            l1,
-            l2,
-            l3,
-            _,
-            _,
-            _,
-            _,
-            key @ ..,
-        ] = bytes;
+        let mut words = [[0; 8]; SEGMENT_BYTES / 8];
+        words.as_flattened_mut().copy_from_slice(&bytes);
+        let [at, [l0, l1, l2, l3, ..], key, address] = words;
         Self {
-            at: u64::from_le_bytes([a0, a1, a2, a3, a4, a5, a6, a7]),
+            at: u64::from_le_bytes(at),
             length: u32::from_le_bytes([l0, l1, l2, l3]),
-            key: u64::from_le_bytes(key),
+            name: Name {
+                key: u64::from_le_bytes(key),
+                address: u64::from_le_bytes(address),
+            },
         }
     }
 
@@ -137,7 +127,7 @@ impl Span {
     fn offered(self) -> Option<Offered> {
         (self.at & FOREIGN != 0).then(|| Offered {
             range: self.range(),
-            key: self.key,
+            name: self.name,
         })
     }
 }
@@ -151,6 +141,7 @@ impl<S: Source> Outgoing<S> {
             held: VecDeque::with_capacity(REQUESTS_MAX as usize),
             sent: VecDeque::with_capacity(SENT_MOST),
             next: 0,
+            spans: Vec::with_capacity(SEGMENTS_MAX),
         }
     }
 
@@ -197,13 +188,14 @@ impl<S: Source> Outgoing<S> {
         self.sent.pop_front()
     }
 
-    /// The other side has answered request `number` with so many segments, which `read` copies:
+    /// The other side has answered request `number` with so many segments, which `read` copies one by
+    /// one:
     /// puts what they have room for. `credit` goes with the last of it.
     pub(super) fn put<C: Reaching<Source = S>>(
         &mut self,
         number: u32,
         segments: u64,
-        read: impl FnOnce(&mut [u8]),
+        read: impl Fn(usize) -> [u8; SEGMENT_BYTES],
         way: Way<'_, C>,
         credit: impl FnOnce() -> u64,
     ) -> Result<(), Unsent> {
@@ -223,18 +215,12 @@ impl<S: Source> Outgoing<S> {
             let what = format!("it answers with {segments} segments");
             return Err(Unsent::Answer(what));
         };
-        let mut bytes = [0; SEGMENTS_MAX * SEGMENT_BYTES];
-        read(&mut bytes[..count * SEGMENT_BYTES]);
-        let none = Span {
-            at: 0,
-            length: 0,
-            key: 0,
-        };
-        let mut spans = [none; SEGMENTS_MAX];
-        for (span, segment) in spans.iter_mut().zip(bytes.as_chunks().0) {
-            *span = Span::decode(*segment);
-        }
-        self.give(number, &spans[..count], 0, way, credit)
+        let mut spans = std::mem::take(&mut self.spans);
+        spans.clear();
+        spans.extend((0..count).map(|segment| Span::decode(read(segment))));
+        let given = self.give(number, &spans, 0, way, credit);
+        self.spans = spans;
+        given
     }
 
     /// Goes on with answers of which the card was not given everything.
@@ -405,7 +391,7 @@ impl<S: Source> Message<S> {
                 descriptor.local = Address(buffer.address().0 + u64::from(piece.offset));
                 card.try_add(&descriptor)
             }
-            Part::Other(source, _) => {
+            Part::Other(source) => {
                 let start = piece.offset as usize;
                 let part = start..start + piece.length as usize;
                 card.try_add_part(source, part, &descriptor)
@@ -418,14 +404,14 @@ impl<S: Source> Part<S> {
     fn len(&self) -> usize {
         match self {
             Self::Arena(buffer) => buffer.len(),
-            Self::Other(_, length) => *length,
+            Self::Other(source) => source.bytes(),
         }
     }
 
     fn back(self) -> Block {
         match self {
             Self::Arena(buffer) => Block::Arena(buffer),
-            Self::Other(source, _) => Block::Other(source.back()),
+            Self::Other(source) => Block::Other(source.back()),
         }
     }
 }

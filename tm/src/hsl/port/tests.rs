@@ -37,7 +37,7 @@ fn pair(tuning: &PortTuning) -> [Port; 2] {
 }
 
 /// Goes on at both ends until a message has arrived at the second.
-fn arrival([near, far]: &mut [Port; 2]) -> Arrived {
+pub(in crate::hsl) fn arrival<D: PortDevice>([near, far]: &mut [Port<D>; 2]) -> Arrived {
     loop {
         near.progress().unwrap();
         far.progress().unwrap();
@@ -47,20 +47,20 @@ fn arrival([near, far]: &mut [Port; 2]) -> Arrived {
     }
 }
 
-fn bytes_of(slot: &ReceivedSlot) -> Vec<u8> {
+pub(in crate::hsl) fn bytes_of(slot: &ReceivedSlot) -> Vec<u8> {
     let mut bytes = vec![0; slot.len()];
     slot.copy_out(0, &mut bytes);
     bytes
 }
 
-fn pattern(length: usize) -> Vec<u8> {
+pub(in crate::hsl) fn pattern(length: usize) -> Vec<u8> {
     (0..length)
         .map(|at| u8::try_from(at % 251).unwrap())
         .collect()
 }
 
 /// Blocks of these lengths, with `bytes` in them as far as they go.
-fn blocks(arena: &Arena, lengths: &[usize], mut bytes: &[u8]) -> Vec<Block> {
+pub(in crate::hsl) fn blocks(arena: &Arena, lengths: &[usize], mut bytes: &[u8]) -> Vec<Block> {
     lengths
         .iter()
         .map(|length| {
@@ -73,7 +73,7 @@ fn blocks(arena: &Arena, lengths: &[usize], mut bytes: &[u8]) -> Vec<Block> {
         .collect()
 }
 
-fn gathered(blocks: &[Block], length: u64) -> Vec<u8> {
+pub(in crate::hsl) fn gathered(blocks: &[Block], length: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     for block in blocks {
         let mut part = vec![0; block.len()];
@@ -419,6 +419,7 @@ fn credit_that_was_never_used_is_a_violation() {
 #[test]
 fn answers_with_wrong_segments_are_refused_before_anything_is_written() {
     use crate::hsl::host::FOREIGN;
+    use crate::hsl::put::Name;
     use matching::Span;
 
     let memory = |ports: &[Port; 2]| ports[1].own_geometry.memory_bytes() as u64;
@@ -427,32 +428,32 @@ fn answers_with_wrong_segments_are_refused_before_anything_is_written() {
         ("its lists", |_| Span {
             at: 4096,
             length: 20_000,
-            key: 0,
+            name: Name::default(),
         }),
         ("before its end", |end| Span {
             at: end - 100,
             length: 20_000,
-            key: 0,
+            name: Name::default(),
         }),
         ("behind it", |end| Span {
             at: end,
             length: 20_000,
-            key: 0,
+            name: Name::default(),
         }),
         ("overflow", |_| Span {
             at: FOREIGN - 1,
             length: u32::MAX,
-            key: 0,
+            name: Name::default(),
         }),
         ("another process", |_| Span {
             at: FOREIGN | 4096,
             length: 20_000,
-            key: 0,
+            name: Name::default(),
         }),
         ("nothing", |end| Span {
             at: end - 4096,
             length: 0,
-            key: 0,
+            name: Name::default(),
         }),
     ];
     for (name, lie) in lies {

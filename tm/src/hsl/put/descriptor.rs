@@ -170,9 +170,6 @@ pub enum PutError {
     /// It is not connected to that node.
     #[error("the card is not connected to node {}", .0.0)]
     Node(NodeNumber),
-    /// The card cannot be told of memory: the system's error.
-    #[error("the card cannot be told of this memory: {}", std::io::Error::from_raw_os_error(*.0))]
-    Unregistered(i32),
     /// What is to be sent is not all registered here.
     #[error("{1} bytes at {0} are not registered memory of this node")]
     Local(Address, u32),

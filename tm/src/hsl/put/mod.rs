@@ -22,7 +22,7 @@ pub use descriptor::{
     Address, Descriptor, MessageId, NodeNumber, Notify, PutError, Received, Sent,
 };
 pub use device::{Device, Receiving, Sending};
-pub use reaching::{Offered, Reaching, Refused, Source, Target};
+pub use reaching::{Name, Offered, Reaching, Refused, Source, Target};
 
 pub(crate) use descriptor::{CARRIED_MOST, ENTRY_WORDS, Entry};
 use handler::Handler;

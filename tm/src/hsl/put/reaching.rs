@@ -2,6 +2,7 @@
 //! from, at the other one to write.
 
 use std::fmt;
+use std::io;
 use std::ops::Range;
 
 use super::descriptor::{Descriptor, PutError};
@@ -49,7 +50,7 @@ pub trait Reaching: Sending {
 }
 
 /// Memory that a card cannot be told of, and why.
-pub type Refused = (Vec<u8>, PutError);
+pub type Refused = (Vec<u8>, io::Error);
 
 /// Memory of the other side, as it says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,11 +58,24 @@ pub struct Offered {
     /// The addresses that entries name.
     pub range: Range<u64>,
     /// What the card there calls it.
+    pub name: Name,
+}
+
+/// What a card calls memory that it was told of after both sides had met; zeros where it needs no
+/// name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Name {
+    /// Of the registration.
     pub key: u64,
+    /// Of the first byte.
+    pub address: u64,
 }
 
 /// Memory of this process that is sent from: nobody changes it until it is back.
 pub trait Source: fmt::Debug + Send {
+    /// Bytes that it has.
+    fn bytes(&self) -> usize;
+
     /// It, when all entries that name it are sent.
     fn back(self) -> Vec<u8>;
 }
@@ -75,13 +89,17 @@ pub trait Target: fmt::Debug + Send {
 
     /// What the other side is told: the address of its first byte, as entries name it, and what
     /// this side's card calls it.
-    fn tell(&mut self) -> (u64, u64);
+    fn tell(&mut self) -> (u64, Name);
 
     /// It, when the other side writes it no more.
     fn back(self) -> Vec<u8>;
 }
 
 impl Source for Vec<u8> {
+    fn bytes(&self) -> usize {
+        self.len()
+    }
+
     fn back(self) -> Vec<u8> {
         self
     }

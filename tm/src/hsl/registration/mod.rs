@@ -165,6 +165,11 @@ impl<R: Registrar> RegistrationCache<R> {
         self.watcher.as_ref().err().map(String::as_str)
     }
 
+    /// What makes registrations.
+    pub(crate) fn registrar(&self) -> &R {
+        &self.registrar
+    }
+
     /// What it has done so far.
     #[must_use]
     pub fn counters(&self) -> RegistrationCounters {
@@ -368,6 +373,11 @@ pub struct Lease<R: Registrar> {
 }
 
 impl<R: Registrar> Lease<R> {
+    /// What has made it.
+    pub(crate) fn registrar(&self) -> &R {
+        &self.cache.registrar
+    }
+
     /// What stands for it.
     #[must_use]
     pub fn key(&self) -> R::Key {

@@ -12,10 +12,12 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use rustix::process::Uid;
 use rustix::thread::set_thread_uid;
 
+use super::super::Card;
+use super::super::fabric::{FabricDevice, FabricPortStart};
 use super::super::host::Mode;
-use super::super::port::{Arrived, Block, Port, PortStart, PortTuning};
+use super::super::port::{Arrived, Block, Port, PortDevice, PortStart, PortTuning};
 use super::skip;
-use crate::conformance::SILENCE;
+use crate::conformance::{SILENCE, has_card};
 use crate::poller::{Interest, Poller};
 use crate::protocol::{Endpoint, Tuning};
 use crate::{LaneClass, LaneError, connect, listen};
@@ -132,8 +134,37 @@ fn between(part: &str, tuning: &PortTuning) -> (Port, Other) {
     (advance(start), other)
 }
 
+/// The card of ports between processes, where it is there.
+fn card() -> Option<Card> {
+    let card = Card::Libfabric {
+        provider: Some("tcp;ofi_rxm".to_owned()),
+        domain: None,
+    };
+    has_card(&card).then_some(card)
+}
+
+fn advance_fabric(mut start: FabricPortStart) -> Port<FabricDevice> {
+    loop {
+        match start.advance().unwrap() {
+            Some(port) => return port,
+            None => wait_for(&start),
+        }
+    }
+}
+
+/// The same over libfabric.
+fn between_fabric(part: &str, card: &Card, tuning: &PortTuning) -> (Port<FabricDevice>, Other) {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().join("port");
+    let listener = UnixListener::bind(&place).unwrap();
+    let part = format!("{part} {} {} fabric", tuning.mode.name(), tuning.foreign);
+    let other = Other::start(&part, &place);
+    let start = FabricPortStart::new(accept(&listener), false, tuning.clone(), card).unwrap();
+    (advance_fabric(start), other)
+}
+
 /// Memory in many pieces.
-fn pieces(port: &Port, foreign: bool) -> Vec<Block> {
+fn pieces<D: PortDevice>(port: &Port<D>, foreign: bool) -> Vec<Block> {
     let piece = || match foreign {
         true => Block::Other(vec![0; SEGMENT_BYTES as usize]),
         false => Block::Arena(port.arena().allocate(SEGMENT_BYTES).unwrap()),
@@ -142,7 +173,7 @@ fn pieces(port: &Port, foreign: bool) -> Vec<Block> {
 }
 
 /// Goes on until the port ends; how. Nothing of what the other one began is whole.
-fn end_of(port: &mut Port) -> LaneError {
+fn end_of<D: PortDevice>(port: &mut Port<D>) -> LaneError {
     loop {
         assert!(!matches!(port.next_arrived(), Some(Arrived::Posted(..))));
         assert!(port.next_sent().is_none(), "nothing has been sent in full");
@@ -203,6 +234,41 @@ fn a_sender_that_is_killed_in_the_middle_leaves_the_receivers_memory() {
         );
         drop(port);
         assert!(arena.allocate(all).is_some(), "all of it is free again");
+    }
+}
+
+#[test]
+fn who_is_killed_ends_its_port_over_libfabric_too() {
+    let Some(card) = card() else {
+        return;
+    };
+    for foreign in [false, true] {
+        for part in ["receive", "send"] {
+            let (mut port, mut other) =
+                between_fabric(part, &card, &tuning(Mode::Adaptive, foreign));
+            let arena = port.arena().clone();
+            if part == "receive" {
+                port.send(vec![Block::Other(vec![7; MESSAGE_BYTES])])
+                    .unwrap()
+                    .unwrap();
+                other.hear(READY);
+            } else {
+                let memory = pieces(&port, foreign);
+                port.post(memory).unwrap();
+                other.hear(READY);
+                port.progress().unwrap();
+            }
+            other.kill();
+            let error = end_of(&mut port);
+            // It may be the network that says so first.
+            assert!(
+                matches!(error, LaneError::Closed | LaneError::Broken(_)),
+                "{part}: {error}"
+            );
+            drop(port);
+            let all = u32::try_from(arena.capacity()).unwrap();
+            assert!(arena.allocate(all).is_some(), "all of it is free again");
+        }
     }
 }
 
@@ -289,10 +355,21 @@ fn of_a_port(part: &str, place: &Path) {
         .find(|one| one.name() == mode)
         .unwrap();
     let foreign = words.next() == Some("true");
+    let is_fabric = words.next() == Some("fabric");
     let socket = UnixStream::connect(place).unwrap();
     socket.set_nonblocking(true).unwrap();
     let watched = socket.try_clone().unwrap();
-    let mut port = advance(PortStart::new(socket, true, tuning(mode, foreign)).unwrap());
+    let tuning = tuning(mode, foreign);
+    if is_fabric {
+        let start = FabricPortStart::new(socket, true, tuning, &card().unwrap());
+        play(advance_fabric(start.unwrap()), receives, foreign, &watched);
+    } else {
+        let start = PortStart::new(socket, true, tuning);
+        play(advance(start.unwrap()), receives, foreign, &watched);
+    }
+}
+
+fn play<D: PortDevice>(mut port: Port<D>, receives: bool, foreign: bool, watched: &UnixStream) {
     if receives {
         let puts = super::super::counters().puts;
         let memory = pieces(&port, foreign);
@@ -310,6 +387,6 @@ fn of_a_port(part: &str, place: &Path) {
     say(READY);
     // Nothing any more.
     let mut poller = Poller::new().unwrap();
-    poller.add(&watched, 0, Interest::None).unwrap();
+    poller.add(watched, 0, Interest::None).unwrap();
     while !poller.wait(None).unwrap().iter().any(|ready| ready.closed) {}
 }

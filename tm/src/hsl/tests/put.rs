@@ -9,8 +9,8 @@ use proptest::prelude::*;
 use super::super::host::{Connection, HostCard, HostDevice, HostList, ListPlace, Mode};
 use super::super::layout::{REGISTERED_AT, receiver_place};
 use super::super::put::{
-    Address, CARRIED_MOST, Descriptor, Device, Entry, FLUSHED_MOST, MessageId, NodeNumber, Notify,
-    Offered, Put, PutError, Reaching, Received, Receiving,
+    Address, CARRIED_MOST, Descriptor, Device, Entry, FLUSHED_MOST, MessageId, Name, NodeNumber,
+    Notify, Offered, Put, PutError, Reaching, Received, Receiving,
 };
 use crate::local::bell::Bell;
 use crate::local::memory::{Mapping, PeerAccess, SharedBytes};
@@ -302,7 +302,7 @@ fn too_many_offers_are_refused_and_none_of_them_counts() {
     let ranges = |count: u64| {
         (0..count).map(|number| Offered {
             range: number * 10..number * 10 + 5,
-            key: 0,
+            name: Name::default(),
         })
     };
     assert_eq!(card.offer(ranges(64)), Ok(()));
