@@ -7,6 +7,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 cargo run -p madgate-benches --bin relay -- --quick
 cargo run -p madgate-benches --bin regular -- --quick
 cargo run -p madgate-benches --bin hsl -- --quick
+cargo run -p madgate-benches --bin hsl -- --quick --device libfabric --provider "tcp;ofi_rxm"
 cargo run -p madgate-benches --bin bridges -- pairs --quick
 cargo run -p madgate-benches --bin bridges -- many --quick --flows 1,8
 cargo run -p madgate-benches --bin bridges -- overlap --quick

@@ -1,12 +1,15 @@
 //! One end of a port: sends and receives as the plan says, and counts.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use madgate_benches::process::PATIENCE;
 use madgate_benches::samples::Samples;
-use madgate_tm::hsl::port::{Arrived, Block, Port, PortStart, PortTuning};
+use madgate_tm::hsl::fabric::{FabricDevice, FabricPortStart};
+use madgate_tm::hsl::host::HostDevice;
+use madgate_tm::hsl::port::{Arrived, Block, Port, PortDevice, PortStart, PortTuning};
 use madgate_tm::hsl::{Counters, counters};
 use madgate_tm::{Interest, Poller};
 use serde::{Deserialize, Serialize};
@@ -35,7 +38,7 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    fn of(cards: Counters, port: &Port, copied_out: u64) -> Self {
+    fn of<D: PortDevice>(cards: Counters, port: &Port<D>, copied_out: u64) -> Self {
         let ports = port.counters();
         Self {
             calls: cards.doorbells + cards.foreign_calls,
@@ -56,8 +59,8 @@ impl Counted {
 }
 
 /// One end.
-pub(crate) struct End {
-    port: Port,
+pub(crate) struct End<D: PortDevice> {
+    port: Port<D>,
     how: How,
     memory: Memory,
     traffic: Traffic,
@@ -80,32 +83,61 @@ fn failed(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
 }
 
 /// Sleeps until the other end has said something.
-fn wait_for(start: &PortStart) -> io::Result<()> {
+fn wait_for(start: &impl AsFd) -> io::Result<()> {
     let mut poller = Poller::new()?;
     poller.add(start, 0, Interest::Readable)?;
     poller.wait(Some(PATIENCE)).map(drop)
 }
 
-impl End {
-    pub(crate) fn new(socket: UnixStream, connects: bool, plan: &Plan) -> io::Result<Self> {
+fn tuning(plan: &Plan) -> PortTuning {
+    PortTuning {
+        threshold_bytes: plan.threshold,
+        // What comes early waits until something is posted for it.
+        buffers: 0,
+        arena_bytes: ARENA_BYTES,
+        mode: plan.how.mode(),
+        foreign: plan.memory != Memory::Arena,
+        registrations: plan.registrations(),
+        ..PortTuning::default()
+    }
+}
+
+impl End<HostDevice> {
+    /// Over the emulated card.
+    pub(crate) fn of_host(socket: UnixStream, connects: bool, plan: &Plan) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
-        let tuning = PortTuning {
-            threshold_bytes: plan.threshold,
-            // What comes early waits until something is posted for it.
-            buffers: 0,
-            arena_bytes: ARENA_BYTES,
-            mode: plan.how.mode(),
-            foreign: plan.memory != Memory::Arena,
-            ..PortTuning::default()
-        };
-        let mut start = PortStart::new(socket, connects, tuning).map_err(failed)?;
-        let port = loop {
+        let mut start = PortStart::new(socket, connects, tuning(plan)).map_err(failed)?;
+        loop {
             match start.advance().map_err(failed)? {
-                Some(port) => break port,
+                Some(port) => return Self::new(port, plan, Translation::of(plan.memory)?),
                 // Asleep: calls that only look would be counted from outside.
                 None => wait_for(&start)?,
             }
+        }
+    }
+}
+
+impl End<FabricDevice> {
+    /// Over a card of libfabric's, which is told of memory by the port.
+    pub(crate) fn of_fabric(socket: UnixStream, connects: bool, plan: &Plan) -> io::Result<Self> {
+        let card = plan.wanted.card();
+        let start = FabricPortStart::new(socket, connects, tuning(plan), &card);
+        let mut start = start.map_err(failed)?;
+        let mut port = loop {
+            match start.advance().map_err(failed)? {
+                Some(port) => break port,
+                None => wait_for(&start)?,
+            }
         };
+        if let Some((_, Some(why))) = port.registrations() {
+            return Err(io::Error::other(why.to_owned()));
+        }
+        Self::new(port, plan, Translation::No)
+    }
+}
+
+impl<D: PortDevice> End<D> {
+    fn new(port: Port<D>, plan: &Plan, translation: Translation) -> io::Result<Self> {
         let mut poller = Poller::new()?;
         let (descriptor, interest) = port.descriptor();
         if plan.how == How::Adaptive {
@@ -118,7 +150,7 @@ impl End {
             memory: plan.memory,
             traffic: plan.traffic,
             spin: Duration::from_micros(plan.spin_us),
-            translation: Translation::of(plan.memory)?,
+            translation,
             poller,
             scratch: vec![0; plan.sizes.iter().copied().max().unwrap_or(0)],
             copied_out: 0,
@@ -324,7 +356,7 @@ impl End {
         Ok(())
     }
 
-    fn wait<T>(&mut self, mut take: impl FnMut(&mut Port) -> Option<T>) -> io::Result<T> {
+    fn wait<T>(&mut self, mut take: impl FnMut(&mut Port<D>) -> Option<T>) -> io::Result<T> {
         let (mut looks, mut since) = (0_u32, None);
         loop {
             self.port.progress().map_err(failed)?;

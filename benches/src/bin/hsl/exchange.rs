@@ -9,9 +9,10 @@ use clap::Args;
 use madgate_benches::cores::Kept;
 use madgate_benches::process::{PATIENCE, Process, die_with_parent};
 use madgate_benches::samples::Samples;
+use madgate_tm::hsl::port::PortDevice;
 
 use crate::end::{Counted, End};
-use crate::plan::Plan;
+use crate::plan::{Device, Plan};
 
 /// What came out at the end that asks.
 #[derive(Debug)]
@@ -37,13 +38,20 @@ impl Peer {
     pub(crate) fn run(&self) -> io::Result<()> {
         die_with_parent()?;
         let _kept = keep(&self.plan, 1)?;
-        let mut end = End::new(UnixStream::connect(&self.socket)?, true, &self.plan)?;
+        let socket = UnixStream::connect(&self.socket)?;
+        let counted = match self.plan.wanted.device {
+            Device::Host => self.answer(End::of_host(socket, true, &self.plan)?),
+            Device::Libfabric => self.answer(End::of_fabric(socket, true, &self.plan)?),
+        };
+        println!("{}", serde_json::to_string(&counted?)?);
+        Ok(())
+    }
+
+    fn answer<D: PortDevice>(&self, mut end: End<D>) -> io::Result<Counted> {
         for bytes in self.plan.sizes.iter().copied() {
             end.answer(bytes, self.plan.rounds_of(bytes))?;
         }
-        let counted = serde_json::to_string(&end.counted())?;
-        println!("{counted}");
-        Ok(())
+        Ok(end.counted())
     }
 }
 
@@ -61,7 +69,14 @@ pub(crate) fn both_ends(plan: &Plan) -> io::Result<Outcome> {
     let arguments = [vec!["peer".to_owned(), at], plan.arguments()].concat();
     let peer = Process::again("peer", arguments)?;
     let _kept = keep(plan, 0)?;
-    let mut end = End::new(listener.accept()?.0, false, plan)?;
+    let socket = listener.accept()?.0;
+    match plan.wanted.device {
+        Device::Host => ask(plan, End::of_host(socket, false, plan)?, &peer),
+        Device::Libfabric => ask(plan, End::of_fabric(socket, false, plan)?, &peer),
+    }
+}
+
+fn ask<D: PortDevice>(plan: &Plan, mut end: End<D>, peer: &Process) -> io::Result<Outcome> {
     let mut each_us = Vec::new();
     for bytes in plan.sizes.iter().copied() {
         each_us.push(end.ask(bytes, plan.rounds_of(bytes))?);

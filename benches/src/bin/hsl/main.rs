@@ -4,7 +4,8 @@
 //!   themselves, and by `strace` from outside (many messages less none).
 //! - Their ping-pong: half of a round trip and bandwidth for sizes from 1 byte to 4 MiB, by
 //!   polling, by interrupts and adaptively; with memory of the arena and with other memory, also
-//!   registered for each message, and through a registration cache.
+//!   registered for each message, and through a registration cache; over the emulated card, or one
+//!   of libfabric's.
 //! - What happens at the threshold between the two transmission modules.
 //! - A port, and whole messages over remote write and shared memory, beside UCX; and to be woken,
 //!   beside the bare call.
@@ -42,7 +43,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use madgate_benches::Machine;
 use madgate_benches::children::ChildCommand;
 
-use plan::Plan;
+use plan::{Device, Plan, Wanted};
 
 /// Measures remote write between two processes.
 #[derive(Debug, Parser)]
@@ -57,9 +58,11 @@ struct Arguments {
     /// Draw the ping-pong too: SVG files in this folder.
     #[arg(long, value_name = "DIR")]
     plot: Option<PathBuf>,
-    /// What is measured.
-    #[arg(long, value_enum, value_delimiter = ',', num_args = 1.., default_values_t = Table::ALL)]
-    tables: Vec<Table>,
+    #[command(flatten)]
+    wanted: Wanted,
+    /// What is measured: all, if left out; over libfabric, the ping-pong.
+    #[arg(long, value_enum, value_delimiter = ',', num_args = 1..)]
+    tables: Option<Vec<Table>>,
     #[command(subcommand)]
     child: Option<Child>,
 }
@@ -117,12 +120,30 @@ fn main() -> ExitCode {
 }
 
 fn bench(arguments: &Arguments) -> io::Result<()> {
+    let wanted = &arguments.wanted;
+    if wanted.device == Device::Host && wanted.provider.is_some() {
+        return Err(io::Error::other(
+            "only cards of libfabric's have a provider: add `--device libfabric`",
+        ));
+    }
     Machine::announce();
     let (quick, json) = (arguments.quick, arguments.json);
-    for table in &arguments.tables {
+    let tables = match (wanted.device, &arguments.tables) {
+        (_, Some(tables)) => tables.as_slice(),
+        (Device::Host, None) => &Table::ALL,
+        (Device::Libfabric, None) => &[Table::PingPong],
+    };
+    if wanted.device == Device::Libfabric && tables.iter().any(|table| *table != Table::PingPong) {
+        return Err(io::Error::other(
+            "over libfabric there is the ping-pong alone: leave `--tables` out",
+        ));
+    }
+    for table in tables {
         match table {
             Table::Costs => counted::print(quick, json)?,
-            Table::PingPong => ping_pong::print(quick, json, arguments.plot.as_deref())?,
+            Table::PingPong => {
+                ping_pong::print(&arguments.wanted, quick, json, arguments.plot.as_deref())?
+            }
             Table::Threshold => threshold::print(quick, json)?,
             Table::Beside => beside::print(quick, json)?,
         }

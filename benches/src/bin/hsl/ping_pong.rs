@@ -7,7 +7,7 @@ use madgate_benches::table::Table;
 use serde::Serialize;
 
 use crate::exchange::both_ends;
-use crate::plan::{How, Memory, Plan};
+use crate::plan::{How, Memory, Plan, Wanted};
 use crate::plot::{self, Curve};
 
 /// Messages are 1 byte to 4 MiB.
@@ -17,6 +17,7 @@ const LARGEST_SHIFT: u32 = 22;
 #[derive(Debug, Serialize)]
 struct Line<'a> {
     table: &'static str,
+    device: String,
     how: &'a str,
     memory: &'a str,
     message_bytes: usize,
@@ -39,7 +40,12 @@ fn bandwidth(bytes: usize, half_rtt_us: f64) -> f64 {
 }
 
 /// Measures, and prints what was measured; draws it too, where `plots` says.
-pub(crate) fn print(quick: bool, json: bool, plots: Option<&Path>) -> io::Result<()> {
+pub(crate) fn print(
+    wanted: &Wanted,
+    quick: bool,
+    json: bool,
+    plots: Option<&Path>,
+) -> io::Result<()> {
     let step = if quick { 11 } else { 1 };
     let sizes: Vec<usize> = (0..=LARGEST_SHIFT)
         .step_by(step)
@@ -47,10 +53,18 @@ pub(crate) fn print(quick: bool, json: bool, plots: Option<&Path>) -> io::Result
         .collect();
     let rounds = if quick { 50 } else { 5000 };
     let mut ways = Vec::new();
-    for how in How::ALL {
-        for memory in Memory::ALL {
-            eprintln!("ping-pong: {}, {} memory", how.name(), memory.name());
-            let plan = Plan::of(how, memory, sizes.clone(), rounds);
+    for &how in wanted.hows() {
+        for &memory in wanted.memories() {
+            eprintln!(
+                "ping-pong: {}, {}, {} memory",
+                wanted.name(),
+                how.name(),
+                memory.name()
+            );
+            let plan = Plan {
+                wanted: wanted.clone(),
+                ..Plan::of(how, memory, sizes.clone(), rounds)
+            };
             match both_ends(&plan) {
                 Ok(outcome) => ways.push(Way {
                     how,
@@ -72,7 +86,7 @@ pub(crate) fn print(quick: bool, json: bool, plots: Option<&Path>) -> io::Result
         draw(&ways, &sizes, folder)?;
     }
     if json {
-        print_json(&ways, &sizes)
+        print_json(wanted, &ways, &sizes)
     } else {
         print_tables(&ways, &sizes)
     }
@@ -104,12 +118,13 @@ fn draw(ways: &[Way], sizes: &[usize], folder: &Path) -> io::Result<()> {
     )
 }
 
-fn print_json(ways: &[Way], sizes: &[usize]) -> io::Result<()> {
+fn print_json(wanted: &Wanted, ways: &[Way], sizes: &[usize]) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     for way in ways {
         for (bytes, half_rtt_us) in sizes.iter().zip(&way.half_rtt_us) {
             let line = Line {
                 table: "ping-pong",
+                device: wanted.name(),
                 how: way.how.name(),
                 memory: way.memory.name(),
                 message_bytes: *bytes,

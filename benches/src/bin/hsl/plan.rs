@@ -2,7 +2,8 @@
 
 use clap::{Args, ValueEnum};
 use madgate_benches::cores;
-use madgate_tm::hsl::Mode;
+use madgate_tm::hsl::registration::RegistrationLimits;
+use madgate_tm::hsl::{Card, Mode};
 use serde::Serialize;
 
 /// How long an adaptive end looks before it sleeps.
@@ -90,9 +91,71 @@ impl Traffic {
     }
 }
 
+/// Which card the ports have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Device {
+    /// The emulated one.
+    #[default]
+    Host,
+    /// One of libfabric's.
+    Libfabric,
+}
+
+/// A card, and its provider.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct Wanted {
+    /// Which card the ports have. `libfabric` is for the ping-pong, polling and adaptive.
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) device: Device,
+    /// libfabric's name of the provider; the first that it offers if left out.
+    #[arg(long)]
+    pub(crate) provider: Option<String>,
+}
+
+impl Wanted {
+    pub(crate) fn card(&self) -> Card {
+        match self.device {
+            Device::Host => Card::Host,
+            Device::Libfabric => Card::Libfabric {
+                provider: self.provider.clone(),
+                domain: None,
+            },
+        }
+    }
+
+    /// Its name, for people.
+    pub(crate) fn name(&self) -> String {
+        match (self.device, &self.provider) {
+            (Device::Host, _) => "host".to_owned(),
+            (Device::Libfabric, None) => "libfabric".to_owned(),
+            (Device::Libfabric, Some(provider)) => format!("libfabric, {provider}"),
+        }
+    }
+
+    /// How its ends can learn of arrivals.
+    pub(crate) fn hows(&self) -> &'static [How] {
+        match self.device {
+            Device::Host => &How::ALL,
+            Device::Libfabric => &[How::Polling, How::Adaptive],
+        }
+    }
+
+    /// Where messages can be.
+    pub(crate) fn memories(&self) -> &'static [Memory] {
+        match self.device {
+            Device::Host => &Memory::ALL,
+            // What is not registered cannot be written there.
+            Device::Libfabric => &[Memory::Arena, Memory::Translated, Memory::Cached],
+        }
+    }
+}
+
 /// What is exchanged.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Plan {
+    #[command(flatten)]
+    pub(crate) wanted: Wanted,
     /// How both ends learn of arrivals.
     #[arg(long)]
     pub(crate) how: How,
@@ -120,6 +183,7 @@ impl Plan {
     /// Messages to and fro, with all else as usual.
     pub(crate) fn of(how: How, memory: Memory, sizes: Vec<usize>, rounds: usize) -> Self {
         Self {
+            wanted: Wanted::default(),
             how,
             memory,
             traffic: Traffic::Blocks,
@@ -133,7 +197,16 @@ impl Plan {
     /// The program's arguments that say it again.
     pub(crate) fn arguments(&self) -> Vec<String> {
         let sizes: Vec<String> = self.sizes.iter().map(usize::to_string).collect();
-        vec![
+        let device = match self.wanted.device {
+            Device::Host => "host",
+            Device::Libfabric => "libfabric",
+        };
+        let provider = self.wanted.provider.iter();
+        let mut arguments: Vec<String> = provider
+            .map(|provider| format!("--provider={provider}"))
+            .collect();
+        arguments.extend([
+            format!("--device={device}"),
             format!("--how={}", self.how.name()),
             format!("--memory={}", self.memory.name()),
             format!("--traffic={}", self.traffic.name()),
@@ -141,7 +214,13 @@ impl Plan {
             format!("--spin-us={}", self.spin_us),
             format!("--sizes={}", sizes.join(",")),
             format!("--rounds={}", self.rounds),
-        ]
+        ]);
+        arguments
+    }
+
+    /// How many registrations a card keeps that has to be told of memory.
+    pub(crate) fn registrations(&self) -> Option<RegistrationLimits> {
+        (self.memory == Memory::Cached).then(RegistrationLimits::default)
     }
 
     /// The program's arguments that carry it out by itself.
