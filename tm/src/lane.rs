@@ -99,16 +99,34 @@ pub trait LaneSender: Send + fmt::Debug {
     /// what is small. Returns whether it was.
     ///
     /// # Errors
-    /// As [`try_lend`](Self::try_lend) and [`commit`](Self::commit).
+    /// As [`try_send_gathered`](Self::try_send_gathered).
     fn try_send_copy(&mut self, unit: &[u8]) -> Result<bool, LaneError> {
+        self.try_send_gathered(&[Piece::new(unit)])
+    }
+
+    /// Whether [`try_send_gathered`](Self::try_send_gathered) sends bytes from where they are. A
+    /// lane that does not copies them into a slot.
+    fn gathers(&self) -> bool {
+        false
+    }
+
+    /// Static: sends one unit, which is `pieces` one after the other, in a slot of its own, if one
+    /// is free. Returns whether it was; all of the unit has been taken then, and nothing of it
+    /// otherwise.
+    ///
+    /// # Errors
+    /// [`LaneError::Misuse`] when they are more than a slot holds, and the lane goes on; else as
+    /// [`try_lend`](Self::try_lend) and [`commit`](Self::commit).
+    fn try_send_gathered(&mut self, pieces: &[Piece<'_>]) -> Result<bool, LaneError> {
         let Some(mut slot) = self.try_lend()? else {
             return Ok(false);
         };
-        let Some(memory) = slot.bytes_mut().get_mut(..unit.len()) else {
-            return Err(LaneError::Misuse("sent more than a slot holds"));
-        };
-        memory.copy_from_slice(unit);
-        self.commit(slot, unit.len())?;
+        let mut length = 0;
+        for piece in pieces {
+            let memory = slot.bytes_mut().get_mut(length..length + piece.len());
+            length += piece.copy_to(memory.ok_or(TOO_LONG)?);
+        }
+        self.commit(slot, length)?;
         Ok(true)
     }
 
@@ -288,6 +306,9 @@ pub trait Establishing: AsFd + Send + fmt::Debug {
     /// When the peer is gone, or sent something that cannot be a lane.
     fn advance(&mut self) -> Result<Option<Lane>, LaneError>;
 }
+
+/// What is to be sent is more than a slot holds.
+pub(crate) const TOO_LONG: LaneError = LaneError::Misuse("sent more than a slot holds");
 
 /// Why a lane cannot go on.
 #[derive(Debug, thiserror::Error)]

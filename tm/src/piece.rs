@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem;
-use std::ptr;
+use std::ptr::{self, NonNull};
 
 /// Bytes to send, borrowed for `'a`, in the form that a gather call takes.
 ///
@@ -67,6 +67,13 @@ impl<'a> Piece<'a> {
     /// Where it starts; valid for reads of its length while the piece lives.
     pub(crate) fn as_ptr(&self) -> *const u8 {
         self.vector.iov_base.cast_const().cast()
+    }
+
+    /// Its memory: valid for reads, through raw pointers, while the piece lives.
+    pub(crate) fn memory(&self) -> NonNull<[u8]> {
+        // Null is valid for no reads, so there are none where it is.
+        let start = NonNull::new(self.vector.iov_base.cast()).unwrap_or(NonNull::dangling());
+        NonNull::slice_from_raw_parts(start, self.len())
     }
 
     /// Bytes that it refers to.

@@ -14,6 +14,7 @@
 
 mod crowd;
 mod ends;
+mod gathered;
 mod meeting;
 #[cfg(test)]
 mod protocols;
@@ -27,6 +28,7 @@ use std::time::Duration;
 
 pub use crowd::many_links;
 pub use ends::{child, closing, peer_killed};
+pub use gathered::gathered_slots;
 pub use meeting::{absent_peer, handshake_bytes};
 pub use slots::{copied_slots, foreign_slots, held_slots, lent_slots};
 pub use stream::{gather_lists, pipes, scattered_reception};
@@ -62,7 +64,7 @@ macro_rules! conformance_suite {
         $crate::conformance_suite!(@cases $rig:
             absent_peer, handshake_bytes, order, sizes, sleeping, back_pressure, many_links,
             gather_lists, scattered_reception, pipes, lent_slots, held_slots, copied_slots,
-            foreign_slots, closing
+            gathered_slots, foreign_slots, closing
         );
 
         #[test]

@@ -9,7 +9,7 @@ use super::meeting::Pair;
 use super::traffic::{sleep_until_arrival, sleep_until_room};
 use crate::{Lane, LaneClass, LaneError, LaneReceiver, LaneSender, LentSlot, ReceivedSlot, Shape};
 
-fn static_pair(rig: &Rig, class: LaneClass) -> Option<Pair> {
+pub(super) fn static_pair(rig: &Rig, class: LaneClass) -> Option<Pair> {
     let pair = Pair::new(rig, class);
     matches!(pair.dialer.sender.shape(), Shape::Static { .. }).then_some(pair)
 }
@@ -24,7 +24,7 @@ fn lend_all(sender: &mut dyn LaneSender) -> Vec<LentSlot> {
 
 /// Lends `count` slots, as many as there are: those that the other side has given back may still
 /// be on their way.
-fn lend_every(sender: &mut dyn LaneSender, count: usize) -> Vec<LentSlot> {
+pub(super) fn lend_every(sender: &mut dyn LaneSender, count: usize) -> Vec<LentSlot> {
     let mut lent = lend_all(sender);
     while lent.len() < count {
         sleep_until_room(sender).expect("waiting");
@@ -50,7 +50,7 @@ fn send_copy(sender: &mut dyn LaneSender, unit: &[u8]) {
     }
 }
 
-fn receive_slots(receiver: &mut dyn LaneReceiver, count: usize) -> Vec<ReceivedSlot> {
+pub(super) fn receive_slots(receiver: &mut dyn LaneReceiver, count: usize) -> Vec<ReceivedSlot> {
     let mut received = Vec::new();
     while received.len() < count {
         match receiver.try_receive_slot().expect("receiving") {

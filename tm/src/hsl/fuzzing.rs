@@ -13,7 +13,7 @@ use super::port::{Port, PortStart, PortTuning};
 use super::put::MessageId;
 use super::{Mode, PROTOCOL};
 use crate::local::memory::SharedBytes;
-use crate::{Lane, LaneError, LaneReceiver, LaneSender, LentSlot, ReceivedSlot};
+use crate::{Lane, LaneError, LaneReceiver, LaneSender, LentSlot, Piece, ReceivedSlot};
 
 /// Longer scripts only make the same mistakes again.
 const STEPS_MAX: usize = 500;
@@ -80,11 +80,13 @@ pub fn lane(bytes: &[u8]) {
         if script.is_over() {
             break;
         }
-        match script.byte() % 10 {
+        let step = script.byte();
+        match step % 10 {
             0 => {
                 let (message, length) = (script.message(), script.byte().into());
+                let before = u64::from(step / 10) * 8;
                 // A full list is the peer's own fault.
-                let _ = tell(&mut attack.messages, message, length, [0; 2]);
+                let _ = tell(&mut attack.messages, message, length, [before, 0]);
             }
             1 => {
                 let (message, words) = (script.message(), [script.word(), script.word()]);
@@ -110,11 +112,16 @@ pub fn lane(bytes: &[u8]) {
             },
             6 => {
                 let length = usize::from(script.byte()).min(SLOT_BYTES as usize);
-                if let Some(slot) = lent.pop()
-                    && let Err(error) = attack.sender.commit(slot, length)
-                {
-                    is_told(&error);
-                }
+                let sent = match lent.pop() {
+                    Some(slot) => attack.sender.commit(slot, length),
+                    None => {
+                        let bytes = [7; SLOT_BYTES as usize];
+                        let (one, other) = bytes[..length].split_at(length / 3);
+                        let pieces = [Piece::new(one), Piece::new(other)];
+                        attack.sender.try_send_gathered(&pieces).map(drop)
+                    }
+                };
+                sent.unwrap_or_else(|error| is_told(&error));
             }
             7 => {
                 for armed in [attack.receiver.arm(), attack.sender.arm()] {

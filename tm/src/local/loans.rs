@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::memory::Mapping;
-use crate::lane::LaneError;
+use crate::lane::{LaneError, TOO_LONG};
+use crate::piece::Piece;
 use crate::slot::{LentSlot, SlotOwner};
 
 /// Where slots of one size lie in a memory.
@@ -42,11 +43,13 @@ impl Row {
         (offset.is_multiple_of(self.stride) && slot < self.slots).then_some(slot)
     }
 
-    /// How long `unit` is, which has to fit into a slot.
-    pub(crate) fn length_of(self, unit: &[u8]) -> Result<u32, LaneError> {
-        let length = u32::try_from(unit.len()).ok();
+    /// How long a unit is that is in `pieces`, and has to fit into a slot.
+    pub(crate) fn length_of(self, pieces: &[Piece<'_>]) -> Result<u32, LaneError> {
+        let add = |length: usize, piece: &Piece<'_>| length.checked_add(piece.len());
+        let length = pieces.iter().try_fold(0, add);
+        let length = length.and_then(|length| u32::try_from(length).ok());
         let fits = length.filter(|&length| length <= self.slot_bytes);
-        fits.ok_or(LaneError::Misuse("sent more than a slot holds"))
+        fits.ok_or(TOO_LONG)
     }
 
     /// The first `length` bytes of slot `slot` in `memory`. The pointer is good for reads (and
@@ -133,20 +136,32 @@ impl Loans {
         Some(unsafe { LentSlot::new(owner, slot, bytes) })
     }
 
-    /// Fills a slot that nobody has with a copy of `unit`, for the peer.
-    pub(crate) fn fill(&mut self, unit: &[u8]) -> Option<u32> {
+    /// Fills a slot that nobody has with a copy of `pieces`, one after the other, for the peer.
+    pub(crate) fn fill(&mut self, pieces: &[Piece<'_>]) -> Option<u32> {
         let slot = *self.free.last()?;
         let Unused { memory, row, .. } = &*self.shared;
-        let bytes = row.slot_in(memory, slot, row.slot_bytes);
-        assert!(unit.len() <= bytes.len());
+        let mut filled = 0;
+        for piece in pieces {
+            let from = piece.memory();
+            assert!(from.len() <= row.slot_bytes as usize - filled);
+            let to = memory.range(row.slot_at(slot) + filled, from.len());
+            // SAFETY: the memory stays mapped for writing while `shared` lives, and has as many
+            // bytes there (`range`), which are the slot's (asserted). It was free, so nothing
+            // else in this process refers to it (see `lend`), and no other process can write it;
+            // a piece is valid for reads, and lies elsewhere, as none refers to a slot that is
+            // free. (Another process may write what it refers to, which spoils only the copy.)
+            unsafe {
+                ptr::copy_nonoverlapping(
+                    from.as_ptr().cast::<u8>(),
+                    to.as_ptr().cast::<u8>(),
+                    from.len(),
+                );
+            }
+            filled += from.len();
+        }
         self.free.pop();
         self.holders[slot as usize] = Holder::Peer;
         self.with_peer += 1;
-        // SAFETY: the memory stays mapped for writing while `shared` lives, and holds `unit`
-        // (asserted). The slot was free, so nothing else in this process refers to it (see
-        // `lend`), and no other process can write it; `unit` lies elsewhere, as a slice of
-        // this process never refers to a slot that is free.
-        unsafe { ptr::copy_nonoverlapping(unit.as_ptr(), bytes.as_ptr().cast(), unit.len()) };
         Some(slot)
     }
 

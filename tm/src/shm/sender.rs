@@ -126,15 +126,15 @@ impl LaneSender for ShmSender {
         Ok(())
     }
 
-    fn try_send_copy(&mut self, unit: &[u8]) -> Result<bool, LaneError> {
+    fn try_send_gathered(&mut self, pieces: &[Piece<'_>]) -> Result<bool, LaneError> {
         if self.closed {
             return Err(LaneError::Closed);
         }
-        let length = self.slots.row().length_of(unit)?;
+        let length = self.slots.row().length_of(pieces)?;
         if !self.slots.has_free() {
             self.take_back()?;
         }
-        let Some(slot) = self.slots.fill(unit) else {
+        let Some(slot) = self.slots.fill(pieces) else {
             return self.note_none_free().map(|()| false);
         };
         self.looks = 0;

@@ -19,6 +19,7 @@ use crate::hsl::put::{
 use crate::hsl::received::ReceivedList;
 use crate::hsl::registration::RegistrationCounters;
 use crate::local::memory::Mapping;
+use crate::piece::Piece;
 use crate::poller::Interest;
 
 /// What the other side has put before it ended is waited for so long at most.
@@ -80,13 +81,17 @@ impl Sending for FabricCard {
         CARRIED_BYTES
     }
 
-    fn try_add_from(&mut self, bytes: &[u8], descriptor: &Descriptor) -> Result<(), PutError> {
+    fn try_add_from(&mut self, data: Piece<'_>, descriptor: &Descriptor) -> Result<(), PutError> {
         let length =
-            u32::try_from(bytes.len()).map_err(|_| PutError::Local(descriptor.local, u32::MAX))?;
+            u32::try_from(data.len()).map_err(|_| PutError::Local(descriptor.local, u32::MAX))?;
         let descriptor = Descriptor {
             length,
             ..*descriptor
         };
+        let mut carried = [0; CARRIED_MOST];
+        let bytes = carried.get_mut(..data.len());
+        let bytes = bytes.ok_or(PutError::Local(descriptor.local, length))?;
+        data.copy_to(bytes);
         self.connection.add(&descriptor, From::Anywhere(bytes))
     }
 

@@ -20,6 +20,7 @@ use crate::local::bell::Bell;
 use crate::local::memory::{Mapping, OwnWords, PeerWords};
 use crate::local::ring::RingWriter;
 use crate::local::sync::{Ordering, Word, Words, fence};
+use crate::piece::Piece;
 
 /// Entries whose end has been asked for and not been taken in, at most.
 const SENT_MOST: usize = 1024;
@@ -269,14 +270,14 @@ impl Sending for HostCard {
         u32::MAX
     }
 
-    fn try_add_from(&mut self, bytes: &[u8], descriptor: &Descriptor) -> Result<(), PutError> {
+    fn try_add_from(&mut self, data: Piece<'_>, descriptor: &Descriptor) -> Result<(), PutError> {
         let length =
-            u32::try_from(bytes.len()).map_err(|_| PutError::Local(descriptor.local, u32::MAX))?;
+            u32::try_from(data.len()).map_err(|_| PutError::Local(descriptor.local, u32::MAX))?;
         let descriptor = Descriptor {
             length,
             ..*descriptor
         };
-        self.send(&descriptor, Some(NonNull::from(bytes)))
+        self.send(&descriptor, Some(data.memory()))
     }
 
     fn next_sent(&mut self) -> Option<Sent> {
@@ -303,7 +304,7 @@ impl Reaching for HostCard {
         part: Range<usize>,
         descriptor: &Descriptor,
     ) -> Result<(), PutError> {
-        self.try_add_from(&source[part], descriptor)
+        self.try_add_from(Piece::new(&source[part]), descriptor)
     }
 
     fn target(&mut self, bytes: Vec<u8>) -> Result<LentOut, Refused> {
@@ -329,14 +330,16 @@ impl Reaching for HostCard {
 /// `from` is what [`HostCard::check`] found for an entry that is being sent, and `to` is writable,
 /// as long, and not referred to by anybody else.
 unsafe fn copy(from: NonNull<[u8]>, to: NonNull<[u8]>) {
-    // SAFETY: `from` is within the local mapping, which is readable and which the card keeps, or a
-    // slice that the caller borrows meanwhile; `to` is as the caller says. They do not overlap: no
-    // mapping is at the other's addresses. Bytes have no alignment and every value is valid. No
-    // exclusive reference to `from` is alive in this process: registered memory is only reached
-    // through pointers, and a slot that is lent as a reference is named by an entry only after its
-    // loan has ended (`Loans::commit`). Other *processes* may access either meanwhile; they are
-    // outside of this program's memory model, and any mix of old and new bytes is an acceptable
-    // outcome.
+    // SAFETY: `from` is within the local mapping, which is readable and which the card keeps, or
+    // what a `Piece` refers to that the caller holds meanwhile, which is valid for reads (its
+    // invariant); `to` is as the caller says. They do not overlap: no mapping is at the other's
+    // addresses, and neither slices nor pieces are ever made of a window. Bytes have no alignment
+    // and every value is valid. No exclusive reference to `from` is alive in this process:
+    // registered memory is only reached through pointers, and a slot that is lent as a reference
+    // is named by an entry only after its loan has ended (`Loans::commit`); a piece borrows its
+    // memory as shared, and of cells only the thread writes that is here. Other *processes* may
+    // access either meanwhile; they are outside of this program's memory model, and any mix of old
+    // and new bytes is an acceptable outcome.
     unsafe {
         ptr::copy_nonoverlapping(
             from.as_ptr().cast::<u8>(),

@@ -8,7 +8,7 @@ use bytes::BytesMut;
 
 use super::answers::{Answers, BufferBack, ControlBack};
 use crate::hsl::layout::Geometry;
-use crate::hsl::message::{Kind, kind_of};
+use crate::hsl::message::{Kind, kind_of, length_with_parts};
 use crate::hsl::pending::Place;
 use crate::hsl::put::{Device, NodeNumber, PutError, Received, Receiving};
 use crate::hsl::{failure, violation};
@@ -92,9 +92,8 @@ where
         };
         self.looks = 0;
         self.list.disarm();
-        let Received {
-            message, length, ..
-        } = received;
+        let Received { message, .. } = received;
+        let length = length_with_parts(&received);
         let taken = match kind_of(message) {
             Some((Kind::Short, slot)) => take(self, Place::Control, slot, length),
             Some((Kind::Data, slot)) => take(self, Place::Buffer, slot, length),

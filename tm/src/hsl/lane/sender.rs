@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 
 use crate::hsl::grants::Grants;
 use crate::hsl::layout::Geometry;
-use crate::hsl::message::{Kind, identifier, kind_of};
+use crate::hsl::message::{Kind, identifier, kind_of, parts_before};
 use crate::hsl::put::{
     Address, Descriptor, Device, NodeNumber, Notify, PutError, Received, Receiving, Sending,
 };
@@ -163,6 +163,27 @@ impl<D: Device> HslSender<D> {
         self.check_put(put)
     }
 
+    /// Puts a message of `length` bytes from where its pieces are, of which the card is done with
+    /// each when it has been added. Each is an entry, and the last one is told of: whatever keeps
+    /// that from being added ends the lane, and nobody has seen those before it.
+    fn put_pieces(&mut self, pieces: &[Piece<'_>], length: u32) -> Result<(), LaneError> {
+        let mut entry = self.address(length)?;
+        let (last, others) = pieces
+            .split_last()
+            .map_or((None, pieces), |(last, others)| (Some(*last), others));
+        let start = entry.remote.0;
+        entry.notify.received = false;
+        for piece in others.iter().filter(|piece| !piece.is_empty()) {
+            let put = self.card.try_add_from(*piece, &entry);
+            self.check_put(put)?;
+            entry.remote.0 += piece.len() as u64;
+        }
+        entry.notify.received = true;
+        entry.words = parts_before(entry.remote.0 - start);
+        let put = self.card.try_add_from(last.unwrap_or_default(), &entry);
+        self.check_put(put)
+    }
+
     /// An entry for a message of `length` bytes, wherever they are.
     fn address(&mut self, length: u32) -> Result<Descriptor, LaneError> {
         let destination = self.peer;
@@ -241,11 +262,15 @@ impl<D: Device> LaneSender for HslSender<D> {
         self.put_slot(slot, length)
     }
 
-    fn try_send_copy(&mut self, unit: &[u8]) -> Result<bool, LaneError> {
+    fn gathers(&self) -> bool {
+        self.card.anywhere_most() >= self.loans.row().slot_bytes
+    }
+
+    fn try_send_gathered(&mut self, pieces: &[Piece<'_>]) -> Result<bool, LaneError> {
         if self.closed {
             return Err(LaneError::Closed);
         }
-        let length = self.loans.row().length_of(unit)?;
+        let length = self.loans.row().length_of(pieces)?;
         if !self.can_lend() {
             self.take_in()?;
         }
@@ -254,16 +279,14 @@ impl<D: Device> LaneSender for HslSender<D> {
         }
         self.looks = 0;
         self.list.disarm();
-        if length > self.card.anywhere_most() {
-            let Some(slot) = self.loans.fill(unit) else {
-                return self.note_none_free().map(|()| false);
-            };
-            return self.put_slot(slot, length).map(|()| true);
+        let is_small = pieces.len() == 1 && length <= self.card.anywhere_most();
+        if is_small || self.gathers() {
+            return self.put_pieces(pieces, length).map(|()| true);
         }
-        let descriptor = self.address(length)?;
-        // Straight from where it is: the card is done with it when the call returns.
-        let put = self.card.try_add_from(unit, &descriptor);
-        self.check_put(put).map(|()| true)
+        let Some(slot) = self.loans.fill(pieces) else {
+            return self.note_none_free().map(|()| false);
+        };
+        self.put_slot(slot, length).map(|()| true)
     }
 
     fn arm(&mut self) -> Result<bool, LaneError> {

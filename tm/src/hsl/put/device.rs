@@ -5,6 +5,7 @@ use std::fmt;
 use std::os::fd::BorrowedFd;
 
 use super::descriptor::{Descriptor, PutError, Received, Sent};
+use crate::piece::Piece;
 use crate::poller::Interest;
 
 /// A kind of card.
@@ -34,8 +35,9 @@ pub trait Sending: fmt::Debug + Send {
     /// caller's again when this returns. The entry's `local` and `length` are not looked at.
     ///
     /// # Errors
-    /// As `try_add`, and when there is more data than the card takes in this way.
-    fn try_add_from(&mut self, bytes: &[u8], descriptor: &Descriptor) -> Result<(), PutError>;
+    /// As `try_add`, and when there is more data than the card takes in this way, or it takes
+    /// data only in entries that are to be notified there.
+    fn try_add_from(&mut self, data: Piece<'_>, descriptor: &Descriptor) -> Result<(), PutError>;
 
     /// The next entry that has been sent and was to be notified here.
     fn next_sent(&mut self) -> Option<Sent>;

@@ -56,6 +56,32 @@ fn impossible_messages_are_violations() {
 }
 
 #[test]
+fn parts_that_no_slot_has_room_for_are_violations() {
+    for (kind, length, before) in [
+        (Kind::Short, 1, 100),
+        (Kind::Short, 0, 101),
+        (Kind::Data, 100, 101),
+        (Kind::Data, 1, u64::from(u32::MAX)),
+        (Kind::Data, 0, 1 << 32),
+        (Kind::Data, 200, u64::MAX),
+    ] {
+        let mut attack = Attack::new();
+        let id = identifier(kind, 1);
+        tell(&mut attack.messages, id, 60, [40, u64::MAX]);
+        tell(
+            &mut attack.messages,
+            identifier(kind, 2),
+            length,
+            [before, 0],
+        );
+        let good = attack.receiver.try_receive_slot().unwrap().unwrap();
+        assert_eq!(good.len(), 100);
+        let refused = attack.receiver.try_receive_slot();
+        assert!(is_violation(&refused, "smaller"), "{before}: {refused:?}");
+    }
+}
+
+#[test]
 fn a_slot_that_is_held_cannot_come_again() {
     for kind in [Kind::Short, Kind::Data] {
         let mut attack = Attack::new();

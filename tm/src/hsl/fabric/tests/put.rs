@@ -13,6 +13,7 @@ use crate::hsl::put::{
 };
 use crate::lane::LaneClass;
 use crate::local::memory::SharedBytes;
+use crate::piece::Piece;
 use crate::protocol::HslTuning;
 
 const PROVIDERS: [&str; 3] = ["tcp;ofi_rxm", "shm", "sockets"];
@@ -130,7 +131,10 @@ fn data_is_where_it_was_put_and_what_was_sent_is_told() {
         // Few bytes travel in the entry, from anywhere.
         let mut small = descriptor(0, 2);
         small.remote = Address(REGISTERED_AT as u64 + 500);
-        near.sending.0.try_add_from(b"few bytes", &small).unwrap();
+        near.sending
+            .0
+            .try_add_from(Piece::new(b"few bytes"), &small)
+            .unwrap();
         let mut sent = Vec::new();
         let mut received = 0;
         while received < 2 || sent.len() < 2 {
@@ -178,7 +182,10 @@ fn what_is_not_registered_is_refused_before_anything_is_written() {
             "{error}"
         );
     }
-    let unregistered = near.sending.0.try_add_from(&[1; 33], &descriptor(0, 9));
+    let unregistered = near
+        .sending
+        .0
+        .try_add_from(Piece::new(&[1; 33]), &descriptor(0, 9));
     assert!(matches!(unregistered, Err(PutError::Local(..))));
     // The card goes on, and nothing of that was told.
     near.sending.0.try_add(&descriptor(100, 10)).unwrap();
