@@ -10,6 +10,7 @@
 //!                             ┌ dynamic: refers to the memory ──> try_send(pieces)
 //!   push(Buffer) ──> Outbox ──┤
 //!                             └ static: copies into a lent slot ──> commit(slot)
+//!                                       large, where lanes can ───> try_send_gathered(pieces)
 //!
 //!                               eager: one buffer at a time
 //!                               gathering: as many as there are

@@ -143,7 +143,8 @@ impl<T> Outbox<T> {
     }
 
     /// Sends one unit from memory that is only lent for this call, if the queue is empty
-    /// and the lane takes it: dynamic lanes gather it where it is, static lanes copy it.
+    /// and the lane takes it: dynamic lanes gather it where it is, and static ones that can;
+    /// others copy it.
     /// What the lane did not take of a unit that it began is copied and queued with `tag`.
     ///
     /// Returns the tag if nothing was taken: try again when the lane takes more.
@@ -184,7 +185,7 @@ impl<T> Outbox<T> {
         if !lane.try_send_copy(unit)? {
             return Ok(Borrowed::NotNow(tag));
         }
-        self.note_copied(unit.len());
+        self.note_sent(unit.len(), !lane.gathers());
         Ok(Borrowed::Left(tag))
     }
 
@@ -214,6 +215,14 @@ impl<T> Outbox<T> {
         &self.counters
     }
 
+    /// Bytes that a slot of the lane holds; none of a dynamic one.
+    pub(crate) const fn slot_bytes(&self) -> usize {
+        match self.shape {
+            Shape::Static { slot_bytes, .. } => slot_bytes,
+            Shape::Dynamic { .. } => 0,
+        }
+    }
+
     pub(crate) fn is_eager(&self) -> bool {
         self.policy == Policy::Eager
     }
@@ -235,12 +244,14 @@ impl<T> Outbox<T> {
         self.queued_bytes -= bytes;
     }
 
-    /// One unit that did not wait has been copied into a slot, and sent.
-    pub(crate) const fn note_copied(&mut self, bytes: usize) {
+    /// One unit that did not wait has been sent, and copied into a slot for it or not.
+    pub(crate) const fn note_sent(&mut self, bytes: usize, copied: bool) {
         self.counters.sends += 1;
-        self.counters.copies += 1;
-        self.counters.copied_bytes += bytes as u64;
         self.counters.bytes += bytes as u64;
+        if copied {
+            self.counters.copies += 1;
+            self.counters.copied_bytes += bytes as u64;
+        }
     }
 
     pub(crate) fn queue_rest(&mut self, rest: Vec<u8>, tag: T) {

@@ -1,10 +1,14 @@
 //! Static buffers: what is sent is copied into slots that the lane lends, unless it was put
-//! there in the first place.
+//! there in the first place, or is large and the lane gathers it from where it is.
 
 use madgate_tm::{LaneError, LaneSender, LentSlot, Piece};
 
 use crate::buffer::{Body, Buffer};
 use crate::outbox::{Borrowed, Outbox, OutboxError};
+
+/// Smaller units are copied also where the lane gathers: several share a slot then, and cost its
+/// receiver one look.
+const GATHERED_LEAST: usize = 4 << 10;
 
 impl<T> Outbox<T> {
     /// Returns whether the lane takes no more now.
@@ -85,8 +89,8 @@ impl<T> Outbox<T> {
         Ok(())
     }
 
-    /// Copies the first buffer of the queue into slots and takes it off; `false` when it
-    /// waits for one.
+    /// Sends the first buffer of the queue, or copies it into slots, and takes it off; `false`
+    /// when it waits for a slot.
     fn fill_first(
         &mut self,
         lane: &mut dyn LaneSender,
@@ -105,8 +109,8 @@ impl<T> Outbox<T> {
         filled
     }
 
-    /// Copies the units of `buffer` from `progress` on into slots, as far as there are
-    /// slots. Returns whether all units found a place.
+    /// Sends the units of `buffer` from `progress` on, or copies them into slots, as far as there
+    /// are slots. Returns whether all units found a place.
     fn fill(
         &mut self,
         lane: &mut dyn LaneSender,
@@ -121,48 +125,89 @@ impl<T> Outbox<T> {
                 Body::Shared(bytes) if head.is_empty() => self.unit_at(&bytes[self.progress..]),
                 _ => total,
             };
-            let Some((mut slot, filled)) = self.room_for(lane, unit_bytes, left)? else {
-                return Ok(false);
-            };
-            let target = &mut slot.bytes_mut()[filled..filled + unit_bytes];
-            let (head_part, body_part) = target.split_at_mut(head.len());
-            head.copy_to(head_part);
             let mut unit = body;
             unit.advance(self.progress);
-            unit.copy_to(body_part);
-            self.counters.copies += 1;
-            self.counters.copied_bytes += unit_bytes as u64;
-            self.filling = Some((slot, filled + unit_bytes));
+            let unit = [head, unit.truncated(unit_bytes - head.len())];
+            let has_left = if unit_bytes >= GATHERED_LEAST && lane.gathers() {
+                self.send_gathered(lane, &unit, left)?
+            } else {
+                self.copy(lane, &unit, left)?
+            };
+            if !has_left {
+                return Ok(false);
+            }
             self.progress += unit_bytes;
         }
         Ok(true)
     }
 
-    /// The slot being filled if `unit_bytes` more fit in it, or a new one; `None` when the
+    /// Sends a unit from where it is, behind the slot being filled; `false` when there is no slot
+    /// for it.
+    fn send_gathered(
+        &mut self,
+        lane: &mut dyn LaneSender,
+        unit: &[Piece<'_>],
+        left: &mut impl FnMut(T),
+    ) -> Result<bool, OutboxError> {
+        self.commit_filling(lane, left)?;
+        let unit_bytes = self.check_size(unit)?;
+        let has_left = lane.try_send_gathered(unit)?;
+        if has_left {
+            self.note_left(unit_bytes);
+            self.counters.sends += 1;
+        }
+        Ok(has_left)
+    }
+
+    /// Copies a unit into a slot, which is sent later; `false` when there is none for it.
+    fn copy(
+        &mut self,
+        lane: &mut dyn LaneSender,
+        unit: &[Piece<'_>],
+        left: &mut impl FnMut(T),
+    ) -> Result<bool, OutboxError> {
+        let Some((mut slot, mut filled)) = self.room_for(lane, unit, left)? else {
+            return Ok(false);
+        };
+        let start = filled;
+        for piece in unit {
+            filled += piece.copy_to(&mut slot.bytes_mut()[filled..]);
+        }
+        self.counters.copies += 1;
+        self.counters.copied_bytes += (filled - start) as u64;
+        self.filling = Some((slot, filled));
+        Ok(true)
+    }
+
+    /// Bytes of a unit, which has to fit in a slot.
+    fn check_size(&self, unit: &[Piece<'_>]) -> Result<usize, OutboxError> {
+        let unit_bytes = length(unit);
+        match self.slot_bytes() {
+            slot_bytes if unit_bytes > slot_bytes => Err(OutboxError::TooLarge {
+                unit_bytes,
+                slot_bytes,
+            }),
+            _ => Ok(unit_bytes),
+        }
+    }
+
+    /// The slot being filled if `unit` fits behind what is in it, or a new one; `None` when the
     /// lane lends none.
     fn room_for(
         &mut self,
         lane: &mut dyn LaneSender,
-        unit_bytes: usize,
+        unit: &[Piece<'_>],
         left: &mut impl FnMut(T),
     ) -> Result<Option<(LentSlot, usize)>, OutboxError> {
         if let Some((slot, filled)) = self.filling.take() {
-            if slot.capacity() - filled >= unit_bytes {
+            if slot.capacity() - filled >= length(unit) {
                 return Ok(Some((slot, filled)));
             }
             self.filling = Some((slot, filled));
             self.commit_filling(lane, left)?;
         }
-        let Some(slot) = lane.try_lend()? else {
-            return Ok(None);
-        };
-        if slot.capacity() < unit_bytes {
-            return Err(OutboxError::TooLarge {
-                unit_bytes,
-                slot_bytes: slot.capacity(),
-            });
-        }
-        Ok(Some((slot, 0)))
+        self.check_size(unit)?;
+        Ok(lane.try_lend()?.map(|slot| (slot, 0)))
     }
 
     /// Sends the slot being filled, if there is one, and with it the buffers whose last
@@ -188,23 +233,15 @@ impl<T> Outbox<T> {
         unit: &[Piece<'_>],
         tag: T,
     ) -> Result<Borrowed<T>, OutboxError> {
-        let unit_bytes: usize = unit.iter().map(Piece::len).sum();
-        let Some(mut slot) = lane.try_lend()? else {
+        let unit_bytes = self.check_size(unit)?;
+        if !lane.try_send_gathered(unit)? {
             return Ok(Borrowed::NotNow(tag));
-        };
-        if slot.capacity() < unit_bytes {
-            return Err(OutboxError::TooLarge {
-                unit_bytes,
-                slot_bytes: slot.capacity(),
-            });
         }
-        let mut rest = slot.bytes_mut();
-        for piece in unit {
-            let copied = piece.copy_to(rest);
-            rest = &mut rest[copied..];
-        }
-        lane.commit(slot, unit_bytes)?;
-        self.note_copied(unit_bytes);
+        self.note_sent(unit_bytes, !lane.gathers());
         Ok(Borrowed::Left(tag))
     }
+}
+
+fn length(unit: &[Piece<'_>]) -> usize {
+    unit.iter().map(Piece::len).sum()
 }

@@ -108,6 +108,8 @@ pub(super) struct StaticLane {
     lent: HashSet<usize>,
     /// Lends always, whatever the script says.
     pub(super) is_generous: bool,
+    /// Sends units from where they are.
+    pub(super) gathers: bool,
     pub(super) commits: Vec<Vec<u8>>,
 }
 
@@ -119,6 +121,7 @@ impl StaticLane {
             lends,
             next: 0,
             lent: HashSet::new(),
+            gathers: false,
             commits: Vec::new(),
         }
     }
@@ -130,6 +133,15 @@ impl StaticLane {
         slot.bytes_mut().fill(0xEE);
         self.lent.insert(slot.bytes_mut().as_ptr().addr());
         slot
+    }
+
+    /// What the script says.
+    fn has_slot(&mut self) -> bool {
+        if self.is_generous {
+            return true;
+        }
+        self.next += 1;
+        self.lends[(self.next - 1) % self.lends.len()]
     }
 
     pub(super) fn taken_bytes(&self) -> usize {
@@ -150,12 +162,25 @@ impl LaneSender for StaticLane {
     }
 
     fn try_lend(&mut self) -> Result<Option<LentSlot>, LaneError> {
-        let mut lends = true;
-        if !self.is_generous {
-            lends = self.lends[self.next % self.lends.len()];
-            self.next += 1;
+        Ok(self.has_slot().then(|| self.lend()))
+    }
+
+    fn gathers(&self) -> bool {
+        self.gathers
+    }
+
+    fn try_send_gathered(&mut self, pieces: &[Piece<'_>]) -> Result<bool, LaneError> {
+        if !self.has_slot() {
+            return Ok(false);
         }
-        Ok(lends.then(|| self.lend()))
+        let mut unit = vec![0; pieces.iter().map(Piece::len).sum()];
+        assert!(unit.len() <= self.slot_bytes, "more than a slot");
+        let mut filled = 0;
+        for piece in pieces {
+            filled += piece.copy_to(&mut unit[filled..]);
+        }
+        self.commits.push(unit);
+        Ok(true)
     }
 
     fn commit(&mut self, mut slot: LentSlot, length: usize) -> Result<(), LaneError> {

@@ -180,6 +180,32 @@ fn a_unit_larger_than_a_slot_is_an_error_and_nothing_of_it_leaves() {
 }
 
 #[test]
+fn what_is_large_is_copied_only_for_lanes_that_do_not_gather() {
+    for (gathers, copies) in [(true, 2), (false, 6)] {
+        let mut lane = StaticLane::new(10_000, vec![]);
+        lane.gathers = gathers;
+        let mut outbox = outbox(&lane, Policy::Gathering);
+        outbox.push(shared(0, 80), 0);
+        outbox.push(headed(&unit(1, 5000), 48), 1);
+        outbox.push(received(&unit(2, 5000), 48), 2);
+        let mut units = unit(3, 4096);
+        units.extend(unit(4, 4095));
+        outbox.push(Buffer::shared(units.into()), 4);
+        let (flushed, left) = flush(&mut outbox, &mut lane);
+        assert_eq!(flushed.unwrap().bytes, 80 + 5000 + 5000 + 4096 + 4095);
+        assert_eq!(left, [0, 1, 2, 4]);
+        let small = unit(5, 80);
+        let pieces = [Piece::new(&small[..48]), Piece::new(&small[48..])];
+        let sent = outbox.send_borrowed(&mut lane, &pieces, 5).unwrap();
+        assert_eq!(sent, Borrowed::Left(5));
+        assert_eq!(read_units(&lane.commits.concat()), [0, 1, 2, 3, 4, 5]);
+        assert_eq!(outbox.counters().copies, copies);
+        let copied = if gathers { 80 + 4095 } else { 18_351 };
+        assert_eq!(outbox.counters().copied_bytes, copied);
+    }
+}
+
+#[test]
 fn a_slot_that_the_lane_did_not_lend_is_an_error() {
     let mut dynamic = DynamicLane::new(8, vec![]);
     let mut slots = StaticLane::new(100, vec![]);

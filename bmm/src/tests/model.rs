@@ -1,7 +1,7 @@
 //! Any sequence of buffers, on lanes that take what they like: an outbox against a simple
 //! model of it.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 use bytes::Bytes;
 use madgate_tm::{LaneSender, Piece};
@@ -262,8 +262,10 @@ fn run_dynamic(policy: Policy, gather_limit: usize, grants: Vec<usize>, steps: &
     assert!(outbox.is_empty());
 }
 
-fn run_static(policy: Policy, slot_bytes: usize, lends: Vec<bool>, steps: &[Step]) {
+fn run_static(policy: Policy, slot_bytes: usize, lends: Vec<bool>, gathers: bool, steps: &[Step]) {
     let mut lane = StaticLane::new(slot_bytes, lends);
+    lane.gathers = gathers;
+    let mut borrowed = HashSet::new();
     let mut outbox = Outbox::new(lane.shape(), policy, unit_length);
     let mut model = Model::default();
     for (place, step) in steps.iter().chain([&Step::Flush]).enumerate() {
@@ -286,7 +288,10 @@ fn run_static(policy: Policy, slot_bytes: usize, lends: Vec<bool>, steps: &[Step
                     .send_borrowed(&mut lane, &pieces(&unit, cuts), tag)
                     .unwrap()
                 {
-                    Borrowed::Left(tag) => left.push(tag),
+                    Borrowed::Left(tag) => {
+                        left.push(tag);
+                        borrowed.insert(number);
+                    }
                     Borrowed::Queued => panic!("half a unit in a slot"),
                     Borrowed::NotNow(tag) => {
                         assert_eq!(lane.commits.len(), before);
@@ -303,21 +308,22 @@ fn run_static(policy: Policy, slot_bytes: usize, lends: Vec<bool>, steps: &[Step
             .iter()
             .flat_map(|slot| read_units(slot))
             .collect();
-        let copied = units
-            .iter()
-            .filter(|unit| !model.lent_units.contains(unit))
-            .count();
-        let lent_slots = units.len() - copied;
-        let lent_bytes: usize = lane
-            .commits
-            .iter()
-            .filter(|slot| model.lent_units.contains(&read_units(slot)[0]))
-            .map(Vec::len)
-            .sum();
-        assert!(lane.commits.len() <= copied + lent_slots);
+        // What is lent, and what the lane gathers: each has a slot to itself.
+        let is_copied = |slot: &&Vec<u8>| {
+            let first = read_units(slot)[0];
+            let is_gathered = gathers && (slot.len() >= 4096 || borrowed.contains(&first));
+            // Small units may fill a slot together.
+            let is_alone = unit_length(slot) == slot.len();
+            !(model.lent_units.contains(&first) || is_gathered && is_alone)
+        };
+        let copied: Vec<_> = lane.commits.iter().filter(is_copied).collect();
+        assert!(lane.commits.len() <= units.len());
         model.expected.sends = lane.commits.len() as u64;
-        model.expected.copies = copied as u64;
-        model.expected.copied_bytes = (lane.taken_bytes() - lent_bytes) as u64;
+        model.expected.copies = copied
+            .iter()
+            .map(|slot| read_units(slot).len() as u64)
+            .sum();
+        model.expected.copied_bytes = copied.iter().map(|slot| slot.len() as u64).sum();
         model.check(&outbox, &left, &units, lane.taken_bytes());
     }
     assert!(outbox.is_empty());
@@ -339,8 +345,9 @@ proptest! {
         policy in policy(),
         slot_bytes in prop_oneof![Just(4096_usize), 200..80_000_usize],
         lends in vec(any::<bool>(), 1..12),
+        gathers: bool,
         steps in vec(step().prop_filter("no pipes", |step| !matches!(step, Step::Piped(_))), 1..40),
     ) {
-        run_static(policy, slot_bytes, lends, &steps);
+        run_static(policy, slot_bytes, lends, gathers, &steps);
     }
 }
