@@ -263,12 +263,14 @@ fn hsl_in_every_mode_and_with_small_control_messages() {
     }
 }
 
-/// Frames that arrive by remote write leave from where they are, and those that come from a
-/// socket are received into a slot of the card's: neither is copied at the gateway.
+/// Frames that arrive by remote write leave from where they are, those that come from a socket are
+/// received into a slot of the card's, and the emulated card reads slots of shared memory: none is
+/// copied at the gateway.
 #[test]
 fn large_frames_to_and_from_hsl_are_where_they_leave_from() {
     let pairs = remote_writes().into_iter();
-    for (left, right) in pairs.flat_map(|hsl| [("tcp", hsl), (hsl, "tcp")]) {
+    let sockets = pairs.flat_map(|hsl| [("tcp", hsl), (hsl, "tcp")]);
+    for (left, right) in sockets.chain([("shm", "hsl")]) {
         let world = World::two(left, right, "");
         let gateway = world.gateway("gw");
         let (a, b) = (world.node_of("a0"), world.node_of("b0"));
