@@ -34,6 +34,7 @@
 
 #![forbid(unsafe_code)]
 
+mod arrived;
 mod channel;
 pub mod cluster;
 pub mod conductor;
@@ -49,6 +50,7 @@ mod session;
 pub mod topology;
 mod unpacking;
 
+pub use arrived::ArrivedBlock;
 pub use channel::Channel;
 
 pub use cluster::{ChannelId, Cluster, ClusterError, NetworkId, NodeId};

@@ -3,10 +3,11 @@
 use bytes::BytesMut;
 use madgate_gtm::wire::ReceiveMode;
 
+use crate::arrived::ArrivedBlock;
 use crate::channel::Channel;
 use crate::cluster::NodeId;
 use crate::error::UnpackError;
-use crate::session::{Broken, Core, Early, Packed, Straight, Taken, Wanted};
+use crate::session::{Broken, Core, Early, Inbox, Packed, Straight, Taken, Wanted};
 
 /// A message that is being unpacked: take its blocks in the order, with the sizes and
 /// receive modes, with which they were packed, then end it.
@@ -171,6 +172,55 @@ impl<'a> Unpacking<'a> {
         Ok(block)
     }
 
+    /// Unpacks a block where it has arrived, at once, whichever its mode; both ends still agree about
+    /// size and mode. Over networks of shared memory and of remote write, between two nodes that
+    /// both are on, a block that is not small stays in the network's memory: nothing is copied. It
+    /// can be [read](ArrivedBlock::read) there, and should be dropped soon.
+    ///
+    /// ```no_run
+    /// # use madgate_vchannel::{Channel, ReceiveMode, UnpackError};
+    /// # fn receive(channel: &Channel) -> Result<u64, UnpackError> {
+    /// let mut unpacking = channel.begin_unpacking()?;
+    /// let block = unpacking.unpack_arrived(1 << 20, ReceiveMode::Cheaper)?;
+    /// unpacking.end_unpacking()?;
+    /// // Only what is needed of it is copied.
+    /// let mut last = [0; 8];
+    /// block.read(block.len() - 8, &mut last);
+    /// # Ok(
+    /// u64::from_le_bytes(last)
+    /// # ) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`unpack_express`](Self::unpack_express).
+    pub fn unpack_arrived(
+        &mut self,
+        length: usize,
+        receive: ReceiveMode,
+    ) -> Result<ArrivedBlock, UnpackError> {
+        self.fill_kept()?;
+        if self.early.is_some() {
+            let mut block = BytesMut::zeroed(length);
+            self.fill(&mut block, receive)?;
+            return Ok(ArrivedBlock::of(block.freeze()));
+        }
+        let (inner, flow, wanted) = (self.channel.session().inner(), self.flow, length as u64);
+        let (mut parts, mut filled) = (Vec::new(), 0);
+        loop {
+            let taken = self.take(|inbox| inbox.take_parts(wanted, receive, filled, &mut parts));
+            match taken {
+                Taken::Block(_) => break,
+                Taken::Some(count) => filled += count as u64,
+                Taken::Nothing => {
+                    inner.wait(None, None, |core| has_arrived(core, flow));
+                }
+                other => return Err(self.not_taken(other, filled, wanted, receive)),
+            }
+        }
+        self.next_block += 1;
+        Ok(ArrivedBlock::new(parts))
+    }
+
     /// What the next block is: its size and receive mode, or `None` when the message ends.
     /// Waits until that is known. Messages describe themselves, so a receiver that does not
     /// know what was packed can ask.
@@ -253,6 +303,9 @@ impl<'a> Unpacking<'a> {
                 inbox.take(length, ReceiveMode::Cheaper, 0, into),
                 Taken::Block(_)
             );
+        let spent = inbox.take_spent();
+        drop(core);
+        drop(spent);
         self.next_block += u32::from(is_there);
         is_there
     }
@@ -305,24 +358,9 @@ impl<'a> Unpacking<'a> {
         let flow = self.flow;
         let mut filled = 0;
         loop {
-            let taken = {
-                let mut core = inner.lock();
-                // What is there of the block fits in it.
-                let at = usize::try_from(filled).unwrap_or(usize::MAX);
-                let taken = core.in_flows[flow as usize].inbox.take(
-                    length,
-                    receive,
-                    filled,
-                    &mut into[at..],
-                );
-                core.give_back(flow);
-                let is_dirty = !core.dirty.is_empty();
-                drop(core);
-                if is_dirty {
-                    inner.flush_dirty();
-                }
-                taken
-            };
+            // What is there of the block fits in it.
+            let at = usize::try_from(filled).unwrap_or(usize::MAX);
+            let taken = self.take(|inbox| inbox.take(length, receive, filled, &mut into[at..]));
             match taken {
                 Taken::Block(_) => break,
                 Taken::Some(count) => filled += count as u64,
@@ -337,12 +375,7 @@ impl<'a> Unpacking<'a> {
                     inner.wait(None, Some(&mut straight), |core| has_arrived(core, flow));
                     filled = straight.wanted.filled;
                 }
-                Taken::Mismatch(packed) if filled == 0 => {
-                    return Err(self.mismatch(packed, Packed::Block { length, receive }));
-                }
-                // The inbox never mixes blocks: reassembly refuses such frames.
-                Taken::Mismatch(_) => return Err(self.broken(Broken::Misbehaved)),
-                Taken::Broken(broken) => return Err(self.broken(broken)),
+                other => return Err(self.not_taken(other, filled, length, receive)),
             }
             if filled == length && length > 0 {
                 break;
@@ -350,6 +383,41 @@ impl<'a> Unpacking<'a> {
         }
         self.next_block += 1;
         Ok(())
+    }
+
+    /// Takes from the inbox, and does what follows from it.
+    fn take(&self, take: impl FnOnce(&mut Inbox) -> Taken) -> Taken {
+        let inner = self.channel.session().inner();
+        let mut core = inner.lock();
+        let inbox = &mut core.in_flows[self.flow as usize].inbox;
+        let taken = take(inbox);
+        let spent = inbox.take_spent();
+        core.give_back(self.flow);
+        let is_dirty = !core.dirty.is_empty();
+        drop(core);
+        drop(spent);
+        if is_dirty {
+            inner.flush_dirty();
+        }
+        taken
+    }
+
+    /// Why nothing was taken of a block, of which so much is there.
+    fn not_taken(
+        &mut self,
+        taken: Taken,
+        filled: u64,
+        length: u64,
+        receive: ReceiveMode,
+    ) -> UnpackError {
+        match taken {
+            Taken::Mismatch(packed) if filled == 0 => {
+                self.mismatch(packed, Packed::Block { length, receive })
+            }
+            Taken::Broken(broken) => self.broken(broken),
+            // The inbox never mixes blocks: reassembly refuses such frames.
+            _ => self.broken(Broken::Misbehaved),
+        }
     }
 
     fn mismatch(&self, packed: Packed, unpacked: Packed) -> UnpackError {

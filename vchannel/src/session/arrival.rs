@@ -11,6 +11,7 @@ use super::crumbs::Crumbs;
 use super::early::{self, Early};
 use super::flows::InFlow;
 use super::inbox::Broken;
+use super::kept::{Contents, KeptSlot};
 use crate::cluster::{ChannelId, NodeId};
 
 /// Where a payload that is still arriving belongs.
@@ -208,6 +209,44 @@ impl Core {
         Ok(true)
     }
 
+    /// A large fragment arrived whole on `link`, in a slot that its part of the block may wait in.
+    /// Gives the slot back where it is not all as usual, with nothing changed, for
+    /// [`handle_data`](Self::handle_data) to see to it; and where a thread waits for the block,
+    /// into which it is copied at once.
+    pub(crate) fn keep_fragment(
+        &mut self,
+        link: u32,
+        header: &Header,
+        descriptor: Option<[u8; 8]>,
+        slot: KeptSlot,
+        wanted: Option<&Wanted>,
+        now: Time,
+    ) -> Result<Option<KeptSlot>, FrameFault> {
+        let Some(index) = self.find_in_flow(header.flow) else {
+            return Ok(Some(slot));
+        };
+        let flow = &mut self.in_flows[index as usize];
+        let is_usual = flow.link == Some(link)
+            && wanted.is_none_or(|wanted| wanted.flow != index)
+            && !header.flags.has(Flags::OPEN)
+            && !header.flags.has(Flags::ABORT)
+            && header.flags.has(Flags::HEADER_ONLY)
+            && flow.flow.placement(header) == Ok(Placement::InOrder)
+            && checksum::is_intact(header, &[]);
+        let mut after = flow.reassembly;
+        let placed = after.handle_fragment(header, descriptor);
+        let Some((record, ends_message)) = placed.ok().filter(|_| is_usual) else {
+            return Ok(Some(slot));
+        };
+        flow.reassembly = after;
+        flow.inbox.push_kept(record, Contents::Slot(slot), false, 0);
+        flow.inbox.end_frame(1, ends_message, header.charge());
+        flow.flow.accept(header, now);
+        self.accept_held(link, index, now)?;
+        self.after_accept(index, now);
+        Ok(None)
+    }
+
     /// A data frame arrived whole on `link`; `payload` is its payload, and `shared` the same
     /// bytes in memory that can be kept. Returns the flow if it took something in: call
     /// [`after_accept`](Self::after_accept) for it, once for all frames of a batch.
@@ -360,7 +399,9 @@ impl Core {
                 0
             };
             match shared {
-                Some(bytes) => inbox.push_shared(record, bytes.slice(skip..), false, 0),
+                Some(bytes) => {
+                    inbox.push_kept(record, Contents::Shared(bytes.slice(skip..)), false, 0);
+                }
                 None => inbox.push_copy(record, &payload[skip..], false, 0),
             }
             pushed = 1;

@@ -8,6 +8,7 @@ use madgate_gtm::wire::ReceiveMode;
 
 use super::crumbs::Crumbs;
 use super::early::Early;
+use super::kept::Contents;
 
 /// Parts up to this size are copied into the inbox's own memory, one after the other; a
 /// larger one keeps the buffer that it arrived in.
@@ -33,7 +34,7 @@ enum Part {
     Block {
         record: Record,
         /// The bytes, when they are not in the inbox's own memory.
-        outside: Option<Bytes>,
+        outside: Option<Contents>,
         ends_message: bool,
         /// What reading it gives back of the flow's credit.
         charge: u64,
@@ -93,6 +94,8 @@ pub(crate) struct Inbox {
     consumed: u64,
     /// Whether the message that is being read has ended.
     ended: bool,
+    /// What the part that was read last was in, until it is dropped without the lock.
+    spent: Option<Contents>,
 }
 
 impl Inbox {
@@ -106,7 +109,8 @@ impl Inbox {
         charge: u64,
     ) {
         if bytes.len() > COPY_BYTES {
-            self.push_shared(record, Bytes::copy_from_slice(bytes), ends_message, charge);
+            let copy = Contents::Shared(Bytes::copy_from_slice(bytes));
+            self.push_kept(record, copy, ends_message, charge);
             return;
         }
         self.memory.extend(bytes);
@@ -118,17 +122,17 @@ impl Inbox {
         });
     }
 
-    /// Appends part of a block that keeps the buffer it arrived in.
-    pub(crate) fn push_shared(
+    /// Appends part of a block that keeps the memory it arrived in.
+    pub(crate) fn push_kept(
         &mut self,
         record: Record,
-        bytes: Bytes,
+        contents: Contents,
         ends_message: bool,
         charge: u64,
     ) {
         self.parts.push_back(Part::Block {
             record,
-            outside: Some(bytes),
+            outside: Some(contents),
             ends_message,
             charge,
         });
@@ -242,7 +246,8 @@ impl Inbox {
     }
 
     /// Reads the next bytes of a block of `length` bytes in `receive` mode, of which
-    /// `filled` have been read, into `into` (the part of the block behind those).
+    /// `filled` have been read, into `into` (the part of the block behind those). What they were
+    /// in is [left](Self::take_spent) for its reader to drop.
     pub(crate) fn take(
         &mut self,
         length: u64,
@@ -255,35 +260,16 @@ impl Inbox {
         }
         let mut read = 0;
         loop {
-            let Some(Part::Block {
-                record, outside, ..
-            }) = self.parts.front()
-            else {
-                return match self.parts.front() {
-                    None if read > 0 => Taken::Some(read),
-                    None | Some(Part::Crumbs { .. }) => Taken::Nothing,
-                    Some(Part::Broken(why)) => Taken::Broken(*why),
-                    Some(Part::Whole { .. } | Part::End { .. } | Part::Block { .. }) => {
-                        Taken::Mismatch(Packed::End)
-                    }
-                };
+            let is_first = filled == 0 && read == 0;
+            let (record, outside) = match self.next_part(length, receive, is_first) {
+                Ok(part) => part,
+                Err(Taken::Nothing) if read > 0 => return Taken::Some(read),
+                Err(other) => return other,
             };
-            if filled == 0
-                && read == 0
-                && self.progress == 0
-                && (record.descriptor.length() != length || record.descriptor.receive != receive)
-            {
-                return Taken::Mismatch(Packed::Block {
-                    length: record.descriptor.length(),
-                    receive: record.descriptor.receive,
-                });
-            }
             let target = &mut into[read..];
             let count = target.len().min(record.length - self.progress);
             match outside {
-                Some(bytes) => {
-                    target[..count].copy_from_slice(&bytes[self.progress..self.progress + count])
-                }
+                Some(contents) => contents.copy_out(self.progress, &mut target[..count]),
                 None => copy_front(&mut self.memory, &mut target[..count]),
             }
             let part_is_read = self.progress + count == record.length;
@@ -291,15 +277,82 @@ impl Inbox {
             read += count;
             self.progress += count;
             if part_is_read {
-                self.pop_front();
+                self.spent = self.pop_front();
             }
             if block_is_read {
                 return Taken::Block(read);
             }
-            if read == into.len() {
+            if read == into.len() || self.spent.is_some() {
                 return Taken::Some(read);
             }
         }
+    }
+
+    /// What a part was in that has been read: to be dropped without the lock, as others may have
+    /// to be told that it is free.
+    pub(crate) const fn take_spent(&mut self) -> Option<Contents> {
+        self.spent.take()
+    }
+
+    /// As [`take`](Self::take), but the parts are handed out in the memory that they are in.
+    pub(crate) fn take_parts(
+        &mut self,
+        length: u64,
+        receive: ReceiveMode,
+        filled: u64,
+        parts: &mut Vec<Contents>,
+    ) -> Taken {
+        if self.ended {
+            return Taken::Mismatch(Packed::End);
+        }
+        let mut taken = 0;
+        loop {
+            let is_first = filled == 0 && taken == 0;
+            let record = match self.next_part(length, receive, is_first) {
+                Ok((record, _)) => record,
+                Err(Taken::Nothing) if taken > 0 => return Taken::Some(taken),
+                Err(other) => return other,
+            };
+            taken += record.length;
+            let outside = self.pop_front();
+            parts.push(outside.unwrap_or_else(|| {
+                let mut copy = vec![0; record.length];
+                copy_front(&mut self.memory, &mut copy);
+                Contents::Shared(copy.into())
+            }));
+            if record.ends_block() {
+                return Taken::Block(taken);
+            }
+        }
+    }
+
+    /// The part at the front, if it belongs to a block of `length` bytes in `receive` mode, of
+    /// which it `is_first` or not.
+    fn next_part(
+        &self,
+        length: u64,
+        receive: ReceiveMode,
+        is_first: bool,
+    ) -> Result<(Record, Option<&Contents>), Taken> {
+        let (record, outside) = match self.parts.front() {
+            Some(Part::Block {
+                record, outside, ..
+            }) => (*record, outside.as_ref()),
+            None | Some(Part::Crumbs { .. }) => return Err(Taken::Nothing),
+            Some(Part::Broken(why)) => return Err(Taken::Broken(*why)),
+            Some(Part::Whole { .. } | Part::End { .. }) => {
+                return Err(Taken::Mismatch(Packed::End));
+            }
+        };
+        let packed = Packed::Block {
+            length: record.descriptor.length(),
+            receive: record.descriptor.receive,
+        };
+        let is_wanted = packed == Packed::Block { length, receive };
+        if is_first && self.progress == 0 && !is_wanted {
+            return Err(Taken::Mismatch(packed));
+        }
+        Ok((record, outside))
     }
 
     /// The next part of a block of `length` bytes in `receive` mode, in its own memory if
@@ -317,12 +370,13 @@ impl Inbox {
         if !fits || self.progress != 0 || self.ended {
             return None;
         }
-        let whole = outside
-            .take()?
-            .try_into_mut()
-            .unwrap_or_else(|bytes| BytesMut::from(&bytes[..]));
+        let Some(Contents::Shared(bytes)) = outside.take_if(|it| matches!(it, Contents::Shared(_)))
+        else {
+            return None;
+        };
         self.pop_front();
-        Some(whole)
+        let copy = |bytes: Bytes| BytesMut::from(&bytes[..]);
+        Some(bytes.try_into_mut().unwrap_or_else(copy))
     }
 
     /// Takes the whole message that is next out, if it is small and all there.
@@ -356,7 +410,9 @@ impl Inbox {
             early.push(record);
             if *ends_message {
                 copy_front(&mut self.memory, early.bytes_mut());
-                (0..=place).for_each(|_| self.pop_front());
+                for _ in 0..=place {
+                    self.pop_front();
+                }
                 return Some(early);
             }
         }
@@ -439,8 +495,11 @@ impl Inbox {
         std::mem::replace(&mut self.consumed, 0)
     }
 
-    fn pop_front(&mut self) {
+    /// The part at the front has been read; what it was in, if not in the inbox's own memory.
+    fn pop_front(&mut self) -> Option<Contents> {
+        let mut was_in = None;
         if let Some(Part::Block {
+            outside,
             ends_message,
             charge,
             ..
@@ -448,9 +507,11 @@ impl Inbox {
         {
             self.consumed += charge;
             self.ended = ends_message;
+            was_in = outside;
         }
         self.progress = 0;
         self.unfold_front();
+        was_in
     }
 
     /// If the next part is many small blocks, the first of them becomes a part of its own.
@@ -469,7 +530,7 @@ impl Inbox {
         let is_last = blocks.is_empty();
         let block = Part::Block {
             record,
-            outside: Some(bytes),
+            outside: Some(Contents::Shared(bytes)),
             ends_message: *ends_message && is_last,
             charge: if is_last { *charge } else { 0 },
         };

@@ -6,13 +6,16 @@
 //! with the head of the next.
 
 use bytes::BytesMut;
-use madgate_gtm::wire::{DESCRIPTOR_BYTES, Flags, HEADER_BYTES, Kind, checksum};
+use madgate_gtm::wire::{
+    DESCRIPTOR_BYTES, Flags, HEADER_BYTES, Kind, SMALL_PAYLOAD_BYTES, checksum,
+};
 use madgate_gtm::{Header, Reassembly, Time};
 use madgate_tm::{Gather, LaneClass, LaneError, LaneReceiver, ReceivedSlot, Shape};
 
 use super::Inner;
 use super::arrival::{Destination, FrameFault, Wanted};
 use super::core::Core;
+use super::kept::{KeptSlot, KeptSlots};
 use super::wait::Goal;
 
 /// Bytes of a bulk frame that are read before its payload: header and descriptor.
@@ -62,6 +65,8 @@ pub(crate) struct Input {
     batch: BytesMut,
     /// The payload that is arriving.
     arriving: Option<Arriving>,
+    /// Slots of the lane that payloads wait in.
+    kept: KeptSlots,
 }
 
 #[derive(Debug)]
@@ -78,7 +83,8 @@ struct Arriving {
 
 impl Input {
     pub(crate) fn new(link: u32, class: LaneClass, receiver: Box<dyn LaneReceiver>) -> Self {
-        let is_static = matches!(receiver.shape(), Shape::Static { .. });
+        let shape = receiver.shape();
+        let is_static = matches!(shape, Shape::Static { .. });
         Self {
             link,
             class,
@@ -88,6 +94,7 @@ impl Input {
             gather: Gather::new(),
             batch: BytesMut::new(),
             arriving: None,
+            kept: KeptSlots::of(shape),
         }
     }
 
@@ -323,13 +330,48 @@ impl Input {
                 break;
             };
             total += slot.len();
-            self.receive_large_slot(inner, &slot, goal, now)?;
-            drop(slot);
+            if let Some(slot) = self.keep_slot(inner, slot, goal, now)? {
+                self.receive_large_slot(inner, &slot, goal, now)?;
+            }
             if goal.is_over() {
                 break;
             }
         }
         Ok(total)
+    }
+
+    /// A slot of the bulk lane that may be kept with the one large frame that it holds, until that
+    /// is unpacked; it is given back where it may not.
+    fn keep_slot(
+        &mut self,
+        inner: &Inner,
+        slot: ReceivedSlot,
+        goal: &mut Goal<'_, '_>,
+        now: Time,
+    ) -> Result<Option<ReceivedSlot>, InputError> {
+        if !self.kept.has_room() || slot.len() <= HEAD_BYTES + SMALL_PAYLOAD_BYTES {
+            return Ok(Some(slot));
+        }
+        let mut head = [0; HEAD_BYTES];
+        slot.copy_out(0, &mut head);
+        let Some((header, descriptor)) = head.split_first_chunk::<HEADER_BYTES>() else {
+            return Ok(Some(slot));
+        };
+        let header = Header::parse(header).map_err(FrameFault::from)?;
+        if header.kind != Kind::Data || header.frame_bytes() != slot.len() {
+            return Ok(Some(slot));
+        }
+        let descriptor = descriptor.first_chunk().copied();
+        let descriptor = descriptor.filter(|_| header.flags.has(Flags::DESCRIBED));
+        let start = HEADER_BYTES + descriptor.map_or(0, |bytes| bytes.len());
+        let range = start..slot.len();
+        let kept = self.kept.keep(slot, range);
+        let wanted = goal.straight.as_deref().map(|straight| straight.wanted);
+        let link = self.link;
+        let back = inner.with_core_for(goal, |core| {
+            core.keep_fragment(link, &header, descriptor, kept, wanted.as_ref(), now)
+        })?;
+        Ok(back.map(KeptSlot::into_slot))
     }
 
     /// A slot of the bulk lane: large frames, one after the other.

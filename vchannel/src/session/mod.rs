@@ -10,7 +10,7 @@
 //! - [`flush`]: from flows to lanes, and [`alone`] for small messages that nothing waits before;
 //!   [`driver`] and [`input`]: from lanes to flows;
 //! - [`inbox`], with [`crumbs`] and [`early`]: what has arrived of a flow, and how small
-//!   messages stay cheap;
+//!   messages stay cheap; [`kept`]: how large blocks wait where they have arrived;
 //! - [`wait`]: how a caller waits (it drives), and who wakes whom; [`background`]: the thread that
 //!   drives while no caller does; [`ticker`]: who looks whether callers do.
 
@@ -25,6 +25,7 @@ mod flows;
 mod flush;
 mod inbox;
 mod input;
+mod kept;
 mod links;
 mod pool;
 #[cfg(test)]
@@ -49,8 +50,9 @@ pub(crate) use self::early::Early;
 pub(crate) use self::flows::Memory;
 pub(crate) use self::flush::lane_for;
 pub use self::inbox::Packed;
-pub(crate) use self::inbox::{Broken, Taken};
+pub(crate) use self::inbox::{Broken, Inbox, Taken};
 pub(crate) use self::input::Straight;
+pub(crate) use self::kept::Contents;
 pub(crate) use self::links::{LaneOutput, LinkOutput};
 use self::wait::Goal;
 use crate::channel::Channel;

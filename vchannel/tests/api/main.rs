@@ -1,6 +1,7 @@
 //! What the API promises, and how it answers what it does not allow: two or three sessions in
 //! one process, over TCP and over shared memory.
 
+mod arrived;
 mod dropped;
 mod ends;
 mod mismatch;
