@@ -12,6 +12,9 @@ pub struct Counters {
     pub puts: u64,
     /// Bytes that they wrote.
     pub put_bytes: u64,
+    /// Of those bytes, how many came from registered memory of this side's, a slot that had been
+    /// filled or an arena; the others came from where the caller had them.
+    pub registered_bytes: u64,
     /// Entries that were refused, because they named what is not registered.
     pub refused: u64,
     /// Notifications that were written to the other side's list.
@@ -32,6 +35,7 @@ pub struct Counters {
 pub(super) struct Tally {
     pub(super) puts: Count,
     pub(super) put_bytes: Count,
+    pub(super) registered_bytes: Count,
     pub(super) refused: Count,
     pub(super) notifications: Count,
     pub(super) doorbells: Count,
@@ -62,6 +66,7 @@ static ALL: Mutex<All> = Mutex::new(All {
     gone: Counters {
         puts: 0,
         put_bytes: 0,
+        registered_bytes: 0,
         refused: 0,
         notifications: 0,
         doorbells: 0,
@@ -95,6 +100,7 @@ impl Tally {
     fn add_to(&self, sum: &mut Counters) {
         sum.puts += self.puts.now();
         sum.put_bytes += self.put_bytes.now();
+        sum.registered_bytes += self.registered_bytes.now();
         sum.refused += self.refused.now();
         sum.notifications += self.notifications.now();
         sum.doorbells += self.doorbells.now();

@@ -8,7 +8,9 @@ use std::process::{Command, Stdio};
 use madgate_benches::table::Table;
 use serde::Serialize;
 
+use crate::end::Counted;
 use crate::exchange::both_ends;
+use crate::packed::{PACKED_BYTES, Packed};
 use crate::plan::{How, Memory, Plan};
 
 /// Messages of case 1 and case 2: a control message, and a rendezvous.
@@ -17,6 +19,9 @@ const CASES: [(&str, usize, Memory); 3] = [
     ("case 2: rendezvous, arena", 256 << 10, Memory::Arena),
     ("case 2: rendezvous, other memory", 256 << 10, Memory::Other),
 ];
+
+/// Case 2 through sessions at both ends.
+const PACKED: &str = "case 2: packed, and unpacked where it arrives";
 
 /// What the papers counted: case, implementation, system calls, interrupts, copies.
 const PAPER: [[&str; 5]; 4] = [
@@ -61,25 +66,44 @@ pub(crate) fn print(quick: bool, json: bool) -> io::Result<()> {
     for (case, bytes, memory) in CASES {
         for how in How::ALL {
             let plan = |rounds| Plan::of(how, memory, vec![bytes], rounds);
-            let line = match count(&plan, rounds, strace) {
-                Ok(counted) => counted.line(case, how.name()),
-                Err(error) => {
-                    eprintln!("{case}, {}, is left out: {error}", how.name());
-                    continue;
-                }
-            };
-            if json {
-                writeln!(stdout, "{}", serde_json::to_string(&line)?)?;
-            } else {
-                table.row(line.cells());
-            }
+            let counted = |rounds| Ok(both_ends(&plan(rounds))?.counted);
+            let command = |rounds| plan(rounds).command();
+            let counted = count(&counted, &command, rounds, strace);
+            tell(case, how, counted, json, &mut table, &mut stdout)?;
         }
+    }
+    for how in How::ALL {
+        let packed = |rounds| Packed::of(how, PACKED_BYTES, rounds);
+        let counted = |rounds| packed(rounds).both_ends();
+        let command = |rounds| packed(rounds).command();
+        let counted = count(&counted, &command, rounds, strace);
+        tell(PACKED, how, counted, json, &mut table, &mut stdout)?;
     }
     if !json {
         for [case, who, calls, interrupts, copies] in PAPER {
             table.row([case, who, calls, interrupts, copies, "", ""]);
         }
         writeln!(stdout, "\n{table}")?;
+    }
+    Ok(())
+}
+
+/// Tells what was counted, if it could be.
+fn tell(
+    case: &str,
+    how: How,
+    counted: io::Result<PerMessage>,
+    json: bool,
+    table: &mut Table,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    match counted {
+        Ok(counted) if json => {
+            let line = counted.line(case, how.name());
+            writeln!(out, "{}", serde_json::to_string(&line)?)?;
+        }
+        Ok(counted) => table.row(counted.line(case, how.name()).cells()),
+        Err(error) => eprintln!("{case}, {}, is left out: {error}", how.name()),
     }
     Ok(())
 }
@@ -92,14 +116,21 @@ struct PerMessage {
     strace: Option<[f64; 2]>,
 }
 
-fn count(plan: &dyn Fn(usize) -> Plan, rounds: usize, strace: bool) -> io::Result<PerMessage> {
-    let none = both_ends(&plan(0))?.counted;
-    let many = both_ends(&plan(rounds))?.counted;
+/// Counts an exchange of as many messages, less one of none: from inside, as `counted` does, and
+/// from outside, where the program does the same with the arguments `command`.
+fn count(
+    counted: &dyn Fn(usize) -> io::Result<Counted>,
+    command: &dyn Fn(usize) -> Vec<String>,
+    rounds: usize,
+    strace: bool,
+) -> io::Result<PerMessage> {
+    let none = counted(0)?;
+    let many = counted(rounds)?;
     let messages = many.messages - none.messages;
     let per_message = |many: u64, none: u64| ratio(many.saturating_sub(none), messages);
     let strace = if strace {
-        let [none_calls, none_yields] = traced(&plan(0))?;
-        let [calls, yields] = traced(&plan(rounds))?;
+        let [none_calls, none_yields] = traced(command(0))?;
+        let [calls, yields] = traced(command(rounds))?;
         Some([
             per_message(calls, none_calls),
             per_message(yields, none_yields),
@@ -162,14 +193,14 @@ fn strace_is_there() -> bool {
 }
 
 /// System calls of both ends of an exchange, and how many of them gave the processor away.
-fn traced(plan: &Plan) -> io::Result<[u64; 2]> {
+fn traced(command: Vec<String>) -> io::Result<[u64; 2]> {
     let folder = tempfile::tempdir()?;
     let summary = folder.path().join("summary");
     let status = Command::new("strace")
         .args(["-f", "-c", "-o"])
         .arg(&summary)
         .arg(env::current_exe()?)
-        .args(plan.command())
+        .args(command)
         .status()?;
     if !status.success() {
         return Err(io::Error::other("strace could not trace an exchange"));

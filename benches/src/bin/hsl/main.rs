@@ -13,8 +13,9 @@
 //! ```text
 //!  main ── counted, ping_pong, threshold, beside: what is measured, and how it is told
 //!                     │          │                   │
-//!                   plan ──> exchange ──> end ══════ end (another process)
-//!                                         port        port
+//!                     │        plan ──> exchange ──> end ══════ end (another process)
+//!                     │                              port        port
+//!                     └──> packed (session) ══════ packed (another process)
 //! ```
 //!
 //! ```text
@@ -27,6 +28,7 @@ mod beside;
 mod counted;
 mod end;
 mod exchange;
+mod packed;
 mod ping_pong;
 mod plan;
 mod plot;
@@ -94,6 +96,12 @@ enum Child {
     /// The end that answers.
     #[command(hide = true)]
     Peer(exchange::Peer),
+    /// Both ends of whole messages, of which nothing is printed: for `strace`.
+    #[command(hide = true)]
+    Packed(packed::Packed),
+    /// The end of those that answers.
+    #[command(hide = true)]
+    PackedPeer(packed::PackedPeer),
     /// The end that is woken by bare calls.
     #[command(hide = true)]
     Sleeper(waking::Sleeper),
@@ -106,6 +114,8 @@ fn main() -> ExitCode {
     let result = match arguments.child {
         Some(Child::Exchange(plan)) => exchange::both_ends(&plan).map(drop),
         Some(Child::Peer(peer)) => peer.run(),
+        Some(Child::Packed(packed)) => packed.both_ends().map(drop),
+        Some(Child::PackedPeer(peer)) => peer.run(),
         Some(Child::Sleeper(sleeper)) => sleeper.run(),
         Some(Child::Shared(child)) => child.run(),
         None => bench(&arguments),

@@ -182,6 +182,9 @@ impl Connection {
         self.tally
             .notifications
             .add(descriptor.notify.received.into());
+        if matches!(from, From::Registered) {
+            self.tally.registered_bytes.add(descriptor.length.into());
+        }
         self.post_all(&mut state);
         self.entrust(&mut state);
         Ok(())

@@ -225,6 +225,9 @@ impl HostCard {
         }
         self.tally.puts.add(1);
         self.tally.put_bytes.add(descriptor.length.into());
+        if from.is_none() {
+            self.tally.registered_bytes.add(descriptor.length.into());
+        }
         if received {
             self.notify(descriptor, carried);
         }
