@@ -35,6 +35,7 @@ pub(super) fn start(inner: Arc<Inner>) -> io::Result<JoinHandle<()>> {
 }
 
 fn run(inner: &Arc<Inner>) {
+    inner.background_thread.get_or_init(thread::current);
     while !inner.is_over.load(Ordering::SeqCst) {
         if inner.gathering.load(Ordering::SeqCst) {
             gather(inner);
@@ -153,11 +154,8 @@ impl Inner {
 
     /// The progress thread has something to do.
     pub(super) fn unpark_background(&self) {
-        let thread = self
-            .background_thread
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Some(thread) = &*thread {
+        // Before it has begun there is nothing to wake it from.
+        if let Some(thread) = self.background_thread.get() {
             thread.unpark();
         }
     }

@@ -34,8 +34,8 @@ mod ticker;
 mod wait;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
@@ -108,7 +108,8 @@ pub(crate) struct Inner {
     gathering: AtomicBool,
     /// Whether the ticker looks at this session.
     is_watched: AtomicBool,
-    background_thread: Mutex<Option<std::thread::Thread>>,
+    /// The progress thread, which says so before it looks at anything.
+    background_thread: OnceLock<Thread>,
     is_over: AtomicBool,
 }
 
@@ -180,14 +181,10 @@ impl Session {
             background_drives: AtomicBool::new(false),
             gathering: AtomicBool::new(false),
             is_watched: AtomicBool::new(false),
-            background_thread: Mutex::new(None),
+            background_thread: OnceLock::new(),
             is_over: AtomicBool::new(false),
         });
         let progress = background::start(Arc::clone(&inner)).map_err(OpenError::System)?;
-        *inner
-            .background_thread
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Some(progress.thread().clone());
         Ok(Self {
             handle: Arc::new(Handle {
                 inner,
