@@ -195,7 +195,7 @@ fn what_cannot_be_tried_is_refused() {
         copies: 2,
     };
     let why = refusal(trials.order(depth_of("4", LEASE), &received, now));
-    assert!(why.contains("receives 2 copies"), "{why}");
+    assert!(why.contains("receives files, 2 transfers"), "{why}");
     assert!(trials.due(now).is_none());
     let why = refusal(tuner.tries(&Trials::new(None), 1, "4", now));
     assert!(why.contains("--tunable"), "{why}");
