@@ -7,7 +7,7 @@ use crate::arrived::ArrivedBlock;
 use crate::channel::Channel;
 use crate::cluster::NodeId;
 use crate::error::UnpackError;
-use crate::session::{Broken, Core, Early, Inbox, Packed, Straight, Taken, Wanted};
+use crate::session::{Broken, Core, Early, Inbox, Packed, Parts, Straight, Taken, Wanted};
 
 /// A message that is being unpacked: take its blocks in the order, with the sizes and
 /// receive modes, with which they were packed, then end it.
@@ -174,7 +174,8 @@ impl<'a> Unpacking<'a> {
 
     /// Unpacks a block where it has arrived, at once, whichever its mode; both ends still agree about
     /// size and mode. Over networks of shared memory and of remote write, between two nodes that
-    /// both are on, a block that is not small stays in the network's memory: nothing is copied. It
+    /// both are on, a block that is not small stays in the network's memory, while there is room
+    /// ([`ArrivedBlock`]): nothing is copied. It
     /// can be [read](ArrivedBlock::read) there, and should be dropped soon.
     ///
     /// ```no_run
@@ -200,12 +201,13 @@ impl<'a> Unpacking<'a> {
     ) -> Result<ArrivedBlock, UnpackError> {
         self.fill_kept()?;
         if self.early.is_some() {
+            self.check_next(length, receive)?;
             let mut block = BytesMut::zeroed(length);
             self.fill(&mut block, receive)?;
             return Ok(ArrivedBlock::of(block.freeze()));
         }
         let (inner, flow, wanted) = (self.channel.session().inner(), self.flow, length as u64);
-        let (mut parts, mut filled) = (Vec::new(), 0);
+        let (mut parts, mut filled) = (Parts::default(), 0);
         loop {
             let taken = self.take(|inbox| inbox.take_parts(wanted, receive, filled, &mut parts));
             match taken {
@@ -218,7 +220,7 @@ impl<'a> Unpacking<'a> {
             }
         }
         self.next_block += 1;
-        Ok(ArrivedBlock::new(parts))
+        Ok(ArrivedBlock::new(parts.into_vec()))
     }
 
     /// What the next block is: its size and receive mode, or `None` when the message ends.

@@ -488,6 +488,7 @@ impl Core {
                 flow.link = None;
                 flow.has_credit = false;
                 flow.held.clear();
+                flow.inbox.copy_kept();
                 flow.flow.suspend(&mut self.budget, now);
             }
         }
@@ -515,7 +516,7 @@ impl Core {
     /// have to take over.
     pub(super) const fn leave(&mut self) -> bool {
         self.callers -= 1;
-        self.background_parked
+        self.background_parked && self.callers == 0
     }
 
     /// Whether there is something to do that the driver does.

@@ -8,7 +8,7 @@ use madgate_gtm::wire::ReceiveMode;
 
 use super::crumbs::Crumbs;
 use super::early::Early;
-use super::kept::Contents;
+use super::kept::{Contents, Parts};
 
 /// Parts up to this size are copied into the inbox's own memory, one after the other; a
 /// larger one keeps the buffer that it arrived in.
@@ -294,13 +294,27 @@ impl Inbox {
         self.spent.take()
     }
 
+    /// What waits in slots is copied: the lane that they belong to is gone, and all of its memory
+    /// would stay with them.
+    pub(crate) fn copy_kept(&mut self) {
+        for part in &mut self.parts {
+            if let Part::Block {
+                outside: Some(contents),
+                ..
+            } = part
+            {
+                contents.copy_kept();
+            }
+        }
+    }
+
     /// As [`take`](Self::take), but the parts are handed out in the memory that they are in.
     pub(crate) fn take_parts(
         &mut self,
         length: u64,
         receive: ReceiveMode,
         filled: u64,
-        parts: &mut Vec<Contents>,
+        parts: &mut Parts,
     ) -> Taken {
         if self.ended {
             return Taken::Mismatch(Packed::End);
@@ -314,12 +328,10 @@ impl Inbox {
                 Err(other) => return other,
             };
             taken += record.length;
-            let outside = self.pop_front();
-            parts.push(outside.unwrap_or_else(|| {
-                let mut copy = vec![0; record.length];
-                copy_front(&mut self.memory, &mut copy);
-                Contents::Shared(copy.into())
-            }));
+            match self.pop_front() {
+                Some(contents) => parts.push(contents),
+                None => parts.push_copied(record.length, |into| copy_front(&mut self.memory, into)),
+            }
             if record.ends_block() {
                 return Taken::Block(taken);
             }

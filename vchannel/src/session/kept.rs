@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use madgate_tm::{ReceivedSlot, Shape};
 
 /// Of the slots of a lane, one in so many may wait.
@@ -107,6 +107,62 @@ impl Contents {
     }
 }
 
+impl Contents {
+    /// What is in a slot is put into memory of this process.
+    pub(crate) fn copy_kept(&mut self) {
+        if let Self::Slot(kept) = self {
+            let mut copy = vec![0; kept.range.len()];
+            self.copy_out(0, &mut copy);
+            *self = Self::Shared(copy.into());
+        }
+    }
+}
+
+/// Copies up to this size are joined with those next to them.
+const JOINED_MOST: usize = 4 << 10;
+
+/// The parts of a block, in order. Small ones that are copies anyway become one: a block that came in
+/// crumbs takes no more memory than its bytes.
+#[derive(Debug, Default)]
+pub(crate) struct Parts {
+    parts: Vec<Contents>,
+    /// Copies behind those.
+    copied: BytesMut,
+}
+
+impl Parts {
+    pub(crate) fn push(&mut self, contents: Contents) {
+        match contents {
+            Contents::Shared(bytes) if bytes.len() <= JOINED_MOST => {
+                self.copied.extend_from_slice(&bytes);
+            }
+            large => {
+                self.cut();
+                self.parts.push(large);
+            }
+        }
+    }
+
+    /// Appends `length` bytes that `copy` writes.
+    pub(crate) fn push_copied(&mut self, length: usize, copy: impl FnOnce(&mut [u8])) {
+        let start = self.copied.len();
+        self.copied.resize(start + length, 0);
+        copy(&mut self.copied[start..]);
+    }
+
+    pub(crate) fn into_vec(mut self) -> Vec<Contents> {
+        self.cut();
+        self.parts
+    }
+
+    fn cut(&mut self) {
+        if !self.copied.is_empty() {
+            let joined = std::mem::take(&mut self.copied).freeze();
+            self.parts.push(Contents::Shared(joined));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,6 +185,39 @@ mod tests {
         assert!(kept.has_room());
         drop(other);
         assert!(!KeptSlots::of(Shape::Dynamic { gather_limit: 9 }).has_room());
+    }
+
+    #[test]
+    fn copies_are_joined_and_slots_are_not() {
+        let kept = KeptSlots::of(Shape::Static {
+            slot_bytes: 10,
+            slots: 9,
+        });
+        let mut parts = Parts::default();
+        for byte in 0..100 {
+            parts.push(Contents::Shared(Bytes::from(vec![byte])));
+            parts.push_copied(1, |into| into.fill(byte));
+        }
+        parts.push(Contents::Slot(kept.keep(slot(), 0..10)));
+        parts.push(Contents::Shared(vec![1; JOINED_MOST + 1].into()));
+        parts.push_copied(2, |into| into.fill(7));
+        let lengths: Vec<_> = parts.into_vec().iter().map(Contents::len).collect();
+        assert_eq!(lengths, [200, 10, JOINED_MOST + 1, 2]);
+    }
+
+    #[test]
+    fn a_slot_goes_back_when_what_was_in_it_is_copied() {
+        let kept = KeptSlots::of(Shape::Static {
+            slot_bytes: 10,
+            slots: 4,
+        });
+        let mut contents = Contents::Slot(kept.keep(slot(), 3..9));
+        assert!(!kept.has_room());
+        contents.copy_kept();
+        assert!(kept.has_room());
+        let mut copy = [0; 6];
+        contents.copy_out(0, &mut copy);
+        assert_eq!(copy, [3, 4, 5, 6, 7, 8]);
     }
 
     #[test]

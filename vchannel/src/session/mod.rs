@@ -52,7 +52,7 @@ pub(crate) use self::flush::lane_for;
 pub use self::inbox::Packed;
 pub(crate) use self::inbox::{Broken, Inbox, Taken};
 pub(crate) use self::input::Straight;
-pub(crate) use self::kept::Contents;
+pub(crate) use self::kept::{Contents, Parts};
 pub(crate) use self::links::{LaneOutput, LinkOutput};
 use self::wait::Goal;
 use crate::channel::Channel;

@@ -100,8 +100,9 @@ fn run() {
         drop(coming);
         thread::sleep(TICK);
         let mut watched = lock(&WATCHED);
-        watched.append(&mut lock(&COMING).sessions);
         watched.retain_mut(Watched::look);
+        // These are looked at when a whole tick has passed.
+        watched.append(&mut lock(&COMING).sessions);
         is_empty = watched.is_empty();
     }
 }

@@ -10,7 +10,8 @@
 //! | the driver, if it is the progress thread | a caller that comes, and wants to drive itself | `background_drives` |
 //! | a caller that does not drive, on `changed` | [`wake_waiters`](Inner::wake_waiters) | anything changes that it may wait for |
 //! | | [`pass_the_wheel`](Inner::pass_the_wheel) | the driver leaves: one of them takes over |
-//! | the progress thread, parked | [`wait`](Inner::wait) | the last caller may have left |
+//! | the progress thread, parked | the [`ticker`](super::ticker) | nobody has called for a tick, or messages are claimed without waiting |
+//! | | [`wait`](Inner::wait) | the last caller has left, and the ticker looks no longer |
 //! | | [`start_gathering`](Inner::start_gathering) | small messages are left for it to send |
 //!
 //! Against lost wake-ups each sleeper says first that it will sleep, and then looks once more

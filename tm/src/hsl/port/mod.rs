@@ -95,9 +95,11 @@ pub struct PortTuning {
     pub arena_bytes: usize,
     /// How this side learns that something has come. Default: adaptive.
     pub mode: Mode,
-    /// Whether memory outside of the arena may be posted, which the other side then writes: on
-    /// one host, through the kernel. It is trusted to write none of it later than it says.
-    /// Default: no.
+    /// Whether memory outside of the arena may be posted, which the other side then writes: with
+    /// the emulated card through the kernel, over libfabric by a registration, which is kept
+    /// beyond the message where registrations are. It is trusted to write none of it later than it
+    /// says. Over libfabric memory that is sent from is registered in the same way then. Default:
+    /// no.
     pub foreign: bool,
     /// How many registrations of memory outside of the arena are kept, where cards have to be told
     /// of it (those of libfabric's); `None` makes one for each message. All ports of a process over
