@@ -96,10 +96,15 @@ pub(super) fn tell(
     length: u32,
     words: [u64; 2],
 ) -> Result<(), PutError> {
-    card.try_add(&Descriptor {
+    card.try_add(&told(message, length, REGISTERED_AT, words))
+}
+
+/// The entry of a put to `to` that is told of.
+pub(super) fn told(message: MessageId, length: u32, to: usize, words: [u64; 2]) -> Descriptor {
+    Descriptor {
         destination: OURS,
         local: Address(REGISTERED_AT as u64),
-        remote: Address(REGISTERED_AT as u64),
+        remote: Address(to as u64),
         length,
         message,
         notify: Notify {
@@ -107,5 +112,5 @@ pub(super) fn tell(
             received: true,
         },
         words,
-    })
+    }
 }

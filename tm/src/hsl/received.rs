@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::host::{ListPlace, range_within};
 use super::put::{ENTRY_WORDS, Entry, NodeNumber, PutError, Received};
+use crate::local::arrivals::Lending;
 use crate::local::memory::{Mapping, PeerWords, SharedBytes};
 use crate::local::ring::RingReader;
 
@@ -20,6 +21,8 @@ pub(super) struct ReceivedList {
     read: u64,
     /// After so many more the other side is told.
     told_each: u64,
+    /// Slots of that memory, which are not written while they are lent.
+    lending: Vec<Arc<dyn Lending>>,
 }
 
 impl ReceivedList {
@@ -38,7 +41,13 @@ impl ReceivedList {
             registered: registered_at as u64..own.len() as u64,
             read: 0,
             told_each: (place.entries as u64 / 2).max(1),
+            lending: Vec::new(),
         }
+    }
+
+    /// Data that entries carry for what `slots` lends is a violation.
+    pub(super) fn keep_out_of(&mut self, slots: Arc<dyn Lending>) {
+        self.lending.push(slots);
     }
 
     /// Whether there is a next entry.
@@ -71,6 +80,12 @@ impl ReceivedList {
             let at = at.ok_or(PutError::Peer(
                 "an entry with data for memory that is not registered",
             ))?;
+            let range = at..at + received.length as usize;
+            if self.lending.iter().any(|slots| slots.is_lent(&range)) {
+                return Err(PutError::Peer(
+                    "an entry with data for a slot that has not been returned",
+                ));
+            }
             self.memory.write(at, &bytes[..received.length as usize]);
         }
         Ok(Some(received))

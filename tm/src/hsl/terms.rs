@@ -116,9 +116,10 @@ pub(super) fn sender(
     };
     let card = HostCard::new(Arc::clone(&slots), peer.geometry.mode, to);
     let place = peer.geometry.sender_list();
+    // Answers carry no data: nothing is registered for it.
     let list = HostList::new(
         &own.memory,
-        REGISTERED_AT,
+        own.memory.len(),
         place,
         other,
         own.geometry.mode,

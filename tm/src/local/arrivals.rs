@@ -4,6 +4,7 @@
 #![allow(unsafe_code)]
 
 use std::fmt;
+use std::ops::Range;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +19,13 @@ use crate::slot::{ReceivedSlot, SlotOwner};
 pub(crate) trait GoesBack: Send + Sync + fmt::Debug {
     /// Slot `slot` is not needed here any more. Called from any thread.
     fn give_back(&self, slot: u32);
+}
+
+/// Memory that may be lent to somebody here.
+pub trait Lending: fmt::Debug + Send + Sync {
+    /// Whether somebody here has part of `range`, and may be reading it. To be asked by the thread
+    /// that lends it: who else asks may be told too late.
+    fn is_lent(&self, range: &Range<usize>) -> bool;
 }
 
 /// The books of the slots that the peer fills, which go back when they are dropped, from any
@@ -67,8 +75,7 @@ impl<B: GoesBack + 'static> Arrivals<B> {
         let owner: Arc<dyn SlotOwner> = self.clone();
         // SAFETY: slot and length are within the memory (checked above, and by `slot_in`),
         // which stays mapped while `self` lives; nothing in this process writes it (`new`; a
-        // card that puts carried data there does so for a peer that says to have the slot, and
-        // through pointers).
+        // list that puts carried data there asks `is_lent` first).
         Ok(unsafe { ReceivedSlot::new(owner, slot, bytes) })
     }
 
@@ -112,9 +119,18 @@ impl<B: GoesBack + 'static> Arrivals<B> {
     }
 }
 
+impl<B: GoesBack> Lending for Arrivals<B> {
+    fn is_lent(&self, range: &Range<usize>) -> bool {
+        // Acquire: who dropped a slot reads it no more.
+        let is_held = |slot: u32| self.held[slot as usize].load(Ordering::Acquire);
+        self.row.slots_in(range).any(is_held)
+    }
+}
+
 impl<B: GoesBack> SlotOwner for Arrivals<B> {
     fn give_back(&self, slot: u32) {
-        self.held[slot as usize].store(false, Ordering::Relaxed);
+        // Release: what was read of it, has been (`is_lent`).
+        self.held[slot as usize].store(false, Ordering::Release);
         self.back.give_back(slot);
     }
 }

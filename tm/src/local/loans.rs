@@ -3,6 +3,7 @@
 
 #![allow(unsafe_code)]
 
+use std::ops::Range;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,6 +35,17 @@ impl Row {
     /// Where the last one ends.
     pub(crate) fn end(self) -> usize {
         self.slot_at(self.slots)
+    }
+
+    /// The slots that `range` touches.
+    pub(crate) fn slots_in(self, range: &Range<usize>) -> Range<u32> {
+        let before = |at: usize| {
+            let slots = at.saturating_sub(self.at).div_ceil(self.stride);
+            u32::try_from(slots).unwrap_or(u32::MAX).min(self.slots)
+        };
+        let first = range.start.saturating_sub(self.at) / self.stride;
+        let first = u32::try_from(first).unwrap_or(u32::MAX);
+        first.min(before(range.end))..before(range.end)
     }
 
     /// Which slot begins at `at`, if one does.
@@ -228,5 +240,35 @@ impl SlotOwner for Unused {
         let mut slots = self.slots();
         slots.push(slot);
         self.any.store(true, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_touches_the_slots_that_it_has_bytes_of() {
+        let row = Row {
+            at: 100,
+            slots: 3,
+            slot_bytes: 10,
+            stride: 16,
+        };
+        for (range, slots) in [
+            (0..100, 0..0),
+            (0..101, 0..1),
+            (100..110, 0..1),
+            (109..117, 0..2),
+            (116..117, 1..2),
+            (120..140, 1..3),
+            (132..1000, 2..3),
+            (0..usize::MAX, 0..3),
+            (148..1000, 3..3),
+            (1000..2000, 3..3),
+        ] {
+            assert_eq!(row.slots_in(&range), slots, "{range:?}");
+        }
     }
 }

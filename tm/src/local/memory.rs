@@ -235,8 +235,10 @@ impl SharedBytes {
         let to = self.0.range(offset, bytes.len());
         // SAFETY: bounds: `range` checked them, and `bytes` is as long. The mapping is writable
         // and lives as long as `self`; nothing refers to its bytes (`new`), so they overlap no
-        // slice. Another process that accesses them meanwhile is outside of this program's
-        // memory model, and any mix of old and new bytes is an acceptable outcome.
+        // slice. No thread of this process reads them now: what is lent to a reader is not
+        // written (`Lending`), and the rest is its owner's alone. Another process that accesses
+        // them meanwhile is outside of this program's memory model, and any mix of old and new
+        // bytes is an acceptable outcome.
         unsafe {
             ptr::copy_nonoverlapping(bytes.as_ptr(), to.as_ptr().cast::<u8>(), bytes.len());
         }

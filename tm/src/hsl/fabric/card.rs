@@ -13,8 +13,8 @@ use super::outbox::From;
 use super::registrar::{Lent, Registering};
 use crate::hsl::host::{FOREIGN, ListPlace, Mode};
 use crate::hsl::put::{
-    CARRIED_MOST, Descriptor, Device, Name, NodeNumber, Offered, PutError, Reaching, Received,
-    Receiving, Refused, Sending, Sent, Source, Target,
+    CARRIED_MOST, Descriptor, Device, Lending, Name, NodeNumber, Offered, PutError, Reaching,
+    Received, Receiving, Refused, Sending, Sent, Source, Target,
 };
 use crate::hsl::received::ReceivedList;
 use crate::hsl::registration::RegistrationCounters;
@@ -271,6 +271,10 @@ impl FabricList {
 }
 
 impl Receiving for FabricList {
+    fn keep_out_of(&mut self, slots: Arc<dyn Lending>) {
+        self.list.keep_out_of(slots);
+    }
+
     fn next_received(&mut self) -> Result<Option<Received>, PutError> {
         let mut failed = None;
         if self.taken.is_empty() {

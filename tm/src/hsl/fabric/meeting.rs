@@ -333,6 +333,11 @@ impl Meeting<'_> {
             registered: REGISTERED_AT as u64..geometry.memory_bytes() as u64,
             list,
         };
+        // Answers carry no data: nothing is registered for it.
+        let registered_at = match half {
+            Half::Sending => self.own.len(),
+            Half::Receiving | Half::Both => REGISTERED_AT,
+        };
         let connection = Connection::new(Parts {
             path: Path {
                 numbers,
@@ -351,7 +356,7 @@ impl Meeting<'_> {
         let list = FabricList::new(
             Arc::clone(&connection),
             &self.own,
-            REGISTERED_AT,
+            registered_at,
             own_list,
             numbers[1],
             self.said.geometry.mode,

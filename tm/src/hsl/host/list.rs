@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{ListPlace, Mode};
 use crate::hsl::counters::Tally;
-use crate::hsl::put::{NodeNumber, PutError, Received, Receiving};
+use crate::hsl::put::{Lending, NodeNumber, PutError, Received, Receiving};
 use crate::hsl::received::ReceivedList;
 use crate::local::armed::ArmedFlag;
 use crate::local::bell::Bell;
@@ -56,6 +56,10 @@ impl Receiving for HostList {
             // before it are read no more.
             head.words()[0].store_release(read);
         })
+    }
+
+    fn keep_out_of(&mut self, slots: Arc<dyn Lending>) {
+        self.list.keep_out_of(slots);
     }
 
     fn has_next(&mut self) -> bool {

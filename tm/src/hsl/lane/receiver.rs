@@ -55,7 +55,7 @@ where
     pub(crate) fn new(
         own: &Arc<Mapping>,
         geometry: Geometry,
-        list: D::Receiving,
+        mut list: D::Receiving,
         card: D::Sending,
         peer: NodeNumber,
     ) -> Self {
@@ -64,11 +64,15 @@ where
             ControlBack(Arc::clone(&answers)),
             BufferBack(Arc::clone(&answers)),
         );
+        let control = Arc::new(Arrivals::new(own.clone(), geometry.control_row(), control));
+        let buffers = Arc::new(Arrivals::new(own.clone(), geometry.buffer_row(), buffers));
+        list.keep_out_of(control.clone());
+        list.keep_out_of(buffers.clone());
         Self {
             geometry,
             list,
-            control: Arc::new(Arrivals::new(own.clone(), geometry.control_row(), control)),
-            buffers: Arc::new(Arrivals::new(own.clone(), geometry.buffer_row(), buffers)),
+            control,
+            buffers,
             answers,
             untold: 0,
             looks: 0,

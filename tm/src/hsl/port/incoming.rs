@@ -12,7 +12,7 @@ use super::matching::Span;
 use crate::hsl::layout::REQUESTS_MAX;
 use crate::hsl::put::{Name, Target};
 use crate::lane::{LaneError, ReceivedSlot};
-use crate::local::arrivals::{Arrivals, GoesBack};
+use crate::local::arrivals::{Arrivals, GoesBack, Lending};
 use crate::local::memory::Mapping;
 
 /// Messages for which memory is posted at once, at most.
@@ -96,6 +96,11 @@ impl<T: Target> Incoming<T> {
             unanswered: VecDeque::with_capacity(REQUESTS_MAX as usize),
             spans: Vec::with_capacity(SEGMENTS_MAX),
         }
+    }
+
+    /// The slots that the other side fills, and that may be lent to who reads them.
+    pub(super) fn lending(&self) -> [Arc<dyn Lending>; 2] {
+        [self.shorts.clone(), self.buffers.clone()]
     }
 
     // ---- credit -------------------------------------------------------------------------

@@ -219,6 +219,12 @@ impl<D: PortDevice> Port<D> {
             looks: 0,
             has_failed: false,
         };
+        // By interrupts, the list is read by another thread than the one that lends them.
+        if let Some(list) = port.put.receiving() {
+            for slots in port.incoming.lending() {
+                list.keep_out_of(slots);
+            }
+        }
         // All control slots are free, which nobody knows yet.
         port.progress()?;
         Ok(port)

@@ -3,8 +3,10 @@
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 use super::descriptor::{Descriptor, PutError, Received, Sent};
+use crate::local::arrivals::Lending;
 use crate::piece::Piece;
 use crate::poller::Interest;
 
@@ -50,6 +52,10 @@ pub trait Receiving: fmt::Debug + Send {
     /// # Errors
     /// When the other side has written what cannot be.
     fn next_received(&mut self) -> Result<Option<Received>, PutError>;
+
+    /// From now on, an entry whose data (which travels in it) belongs to what `slots` lends is
+    /// one that cannot be, and is not written. For a list that the thread reads which also lends.
+    fn keep_out_of(&mut self, slots: Arc<dyn Lending>);
 
     /// Whether there is a next entry.
     fn has_next(&mut self) -> bool;

@@ -180,6 +180,7 @@ fn take_in<R: Receiving>(shared: &Shared, receiving: &mut R) -> bool {
 mod tests {
     use super::super::descriptor::{MessageId, NodeNumber};
     use super::*;
+    use crate::local::arrivals::Lending;
     use crate::poller::Interest;
     use std::io::PipeReader;
     use std::os::fd::{AsFd, BorrowedFd};
@@ -194,6 +195,8 @@ mod tests {
     }
 
     impl Receiving for Endless {
+        fn keep_out_of(&mut self, _slots: Arc<dyn Lending>) {}
+
         fn next_received(&mut self) -> Result<Option<Received>, PutError> {
             *self.thread.lock().unwrap() = Some(rustix::thread::gettid());
             let read = self.reads.fetch_add(1, Ordering::Relaxed);

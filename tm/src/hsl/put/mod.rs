@@ -18,6 +18,7 @@ mod reaching;
 
 use std::io;
 
+pub use crate::local::arrivals::Lending;
 pub use descriptor::{
     Address, Descriptor, MessageId, NodeNumber, Notify, PutError, Received, Sent,
 };

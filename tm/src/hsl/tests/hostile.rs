@@ -6,9 +6,10 @@ use super::super::attack::{self, Attack, SLOTS};
 use super::super::host::HostCard;
 use super::super::layout::REGISTERED_AT;
 use super::super::message::{Kind, identifier};
-use super::super::put::MessageId;
+use super::super::put::{MessageId, Sending};
 use crate::local::memory::{Mapping, PeerAccess, SharedBytes};
 use crate::local::stranger::Terms;
+use crate::piece::Piece;
 use crate::protocol::HslTuning;
 use crate::{LaneClass, LaneError, LaneReceiver, LaneSender};
 
@@ -92,6 +93,61 @@ fn a_slot_that_is_held_cannot_come_again() {
         assert!(is_violation(&again, "not been returned"), "{again:?}");
         drop(held);
     }
+}
+
+/// A put that travels in its entry, as the peer's card writes it.
+fn carry(card: &mut HostCard, message: MessageId, to: usize, bytes: &[u8]) {
+    let length = u32::try_from(bytes.len()).unwrap();
+    let told = attack::told(message, length, to, [0; 2]);
+    card.try_add_from(Piece::new(bytes), &told).unwrap();
+}
+
+#[test]
+fn a_slot_that_is_held_is_not_written() {
+    let attack = Attack::new();
+    let geometry = attack.own.geometry;
+    let rows = [geometry.control_row(), geometry.buffer_row()];
+    for (row, kind) in rows.into_iter().zip([Kind::Short, Kind::Data]) {
+        for (at, is_held) in [
+            (row.slot_at(1), true),
+            (row.slot_at(1) + row.slot_bytes as usize - 1, true),
+            (row.slot_at(1) - 1, true),
+            (row.slot_at(2), false),
+            (row.slot_at(0), false),
+        ] {
+            let mut attack = Attack::new();
+            tell(&mut attack.messages, identifier(kind, 1), 100, [0; 2]);
+            let held = attack.receiver.try_receive_slot().unwrap().unwrap();
+            carry(&mut attack.messages, identifier(kind, 2), at, &[7; 8]);
+            let next = attack.receiver.try_receive_slot();
+            assert_eq!(
+                is_violation(&next, "not been returned"),
+                is_held,
+                "{at}: {next:?}"
+            );
+            let mut read = [1; 100];
+            held.copy_out(0, &mut read);
+            assert_eq!(read, [0; 100], "nothing is written");
+
+            let mut attack = Attack::new();
+            tell(&mut attack.messages, identifier(kind, 1), 100, [0; 2]);
+            drop(attack.receiver.try_receive_slot().unwrap().unwrap());
+            carry(&mut attack.messages, identifier(kind, 2), at, &[7; 8]);
+            assert!(
+                attack.receiver.try_receive_slot().is_ok(),
+                "it is free again"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_answer_brings_no_data() {
+    let mut attack = Attack::new();
+    let free = identifier(Kind::Credit, 0);
+    carry(&mut attack.answers, free, REGISTERED_AT, &[7; 8]);
+    let refused = attack.sender.try_lend();
+    assert!(is_violation(&refused, "not registered"), "{refused:?}");
 }
 
 #[test]

@@ -12,6 +12,7 @@ use super::super::put::{
     Address, CARRIED_MOST, Descriptor, Device, Entry, FLUSHED_MOST, MessageId, Name, NodeNumber,
     Notify, Offered, Put, PutError, Reaching, Received, Receiving,
 };
+use crate::local::arrivals::Lending;
 use crate::local::bell::Bell;
 use crate::local::memory::{Mapping, PeerAccess, SharedBytes};
 use crate::poller::Interest;
@@ -234,6 +235,8 @@ fn a_list_that_is_not_read_takes_no_more() {
 struct Endless(HostList);
 
 impl Receiving for Endless {
+    fn keep_out_of(&mut self, _slots: Arc<dyn Lending>) {}
+
     fn next_received(&mut self) -> Result<Option<Received>, PutError> {
         Ok(Some(Received {
             source: NodeNumber(3),
