@@ -9,7 +9,7 @@ use madgate_benches::process::PATIENCE;
 use madgate_benches::samples::Samples;
 use madgate_tm::hsl::fabric::{FabricDevice, FabricPortStart};
 use madgate_tm::hsl::host::HostDevice;
-use madgate_tm::hsl::port::{Arrived, Block, Port, PortDevice, PortStart, PortTuning};
+use madgate_tm::hsl::port::{Arrived, Block, Port, PortDevice, PortStart, PortTuning, Untaken};
 use madgate_tm::hsl::{Counters, counters};
 use madgate_tm::{Interest, Poller};
 use serde::{Deserialize, Serialize};
@@ -80,6 +80,14 @@ struct Blocks {
 
 fn failed(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
     io::Error::other(error)
+}
+
+/// The blocks that a port had no room for.
+fn room_wanted(untaken: Untaken) -> io::Result<Vec<Block>> {
+    if untaken.is_for_want_of_room() {
+        return Ok(untaken.blocks);
+    }
+    Err(failed(untaken))
 }
 
 /// Sleeps until the other end has said something.
@@ -251,10 +259,10 @@ impl<D: PortDevice> End<D> {
                 && let Some(blocks) = idle.pop()
             {
                 self.translate(&blocks)?;
-                match self.port.send(blocks).map_err(failed)? {
+                match self.port.send(blocks) {
                     Ok(_) => begun += 1,
-                    Err(back) => {
-                        idle.push(back);
+                    Err(untaken) => {
+                        idle.push(room_wanted(untaken)?);
                         break;
                     }
                 }
@@ -326,9 +334,9 @@ impl<D: PortDevice> End<D> {
         let mut out = std::mem::take(&mut blocks.out);
         self.translate(&out)?;
         loop {
-            match self.port.send(out).map_err(failed)? {
+            match self.port.send(out) {
                 Ok(_) => break,
-                Err(back) => out = back,
+                Err(untaken) => out = room_wanted(untaken)?,
             }
             self.port.progress().map_err(failed)?;
         }

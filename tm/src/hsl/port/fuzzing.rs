@@ -2,7 +2,7 @@
 
 use super::layout::SEGMENT_BYTES;
 use super::matching::Span;
-use super::{Arrived, Block, Port};
+use super::{Arrived, Block, Port, Untaken, Why};
 use crate::hsl::message::{Kind, identifier};
 use crate::hsl::put::{Address, Descriptor, MessageId, Name, Notify};
 use crate::lane::LaneError;
@@ -93,14 +93,13 @@ impl Attacked {
         let bytes = usize::from(size) * 4;
         let mut blocks = vec![Block::Other(vec![size; bytes])];
         blocks.extend(self.ours.arena().allocate(size.into()).map(Block::Arena));
-        // What is not taken comes back.
-        self.ours.send(blocks).map(drop)
+        taken(self.ours.send(blocks).map(drop))
     }
 
     /// Posts memory.
     pub(in crate::hsl) fn post(&mut self, size: u8) -> Result<(), LaneError> {
         match self.ours.arena().allocate(u32::from(size) * 4) {
-            Some(buffer) => self.ours.post(vec![Block::Arena(buffer)]),
+            Some(buffer) => taken(self.ours.post(vec![Block::Arena(buffer)])),
             None => Ok(()),
         }
     }
@@ -129,5 +128,16 @@ impl Attacked {
             }
         }
         progress
+    }
+}
+
+/// That a port is full is no fault of anybody's.
+fn taken(result: Result<(), Untaken>) -> Result<(), LaneError> {
+    match result {
+        Err(Untaken {
+            why: Why::Lane(error),
+            ..
+        }) => Err(error),
+        Ok(()) | Err(_) => Ok(()),
     }
 }

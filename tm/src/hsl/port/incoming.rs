@@ -11,7 +11,7 @@ use super::layout::{Geometry, SEGMENTS_MAX};
 use super::matching::Span;
 use crate::hsl::layout::REQUESTS_MAX;
 use crate::hsl::put::{Name, Target};
-use crate::lane::{LaneError, ReceivedSlot};
+use crate::lane::ReceivedSlot;
 use crate::local::arrivals::{Arrivals, GoesBack, Lending};
 use crate::local::memory::Mapping;
 
@@ -172,13 +172,14 @@ impl<T: Target> Incoming<T> {
     // ---- memory -------------------------------------------------------------------------
 
     /// Memory for a message.
-    pub(super) fn post(&mut self, segments: Vec<Segment<T>>) -> Result<(), LaneError> {
-        if self.posted.len() == POSTED_MOST {
-            return Err(LaneError::Misuse("too much is posted at once"));
-        }
+    pub(super) fn can_post(&self) -> bool {
+        self.posted.len() < POSTED_MOST
+    }
+
+    /// Memory for a message, when there is room for it ([`can_post`](Self::can_post)).
+    pub(super) fn post(&mut self, segments: Vec<Segment<T>>) {
         self.posted.push_back(segments);
         self.match_waiting();
-        Ok(())
     }
 
     /// Finds memory for those that wait, in their order: what is posted, or a buffer.
@@ -262,7 +263,7 @@ impl<T: Target> Incoming<T> {
 }
 
 impl<T: Target> Segment<T> {
-    fn back(self) -> Block {
+    pub(super) fn back(self) -> Block {
         match self {
             Self::Arena(buffer) => Block::Arena(buffer),
             Self::Other(target) => Block::Other(target.back()),

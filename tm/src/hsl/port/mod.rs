@@ -45,6 +45,7 @@ mod start;
 #[cfg(test)]
 #[cfg(not(loom))]
 pub(super) mod tests;
+mod untaken;
 
 use std::collections::VecDeque;
 use std::io;
@@ -56,6 +57,7 @@ pub use arena::{Arena, ArenaBuffer};
 pub use block::Block;
 pub use device::{Link, PortDevice};
 pub use start::{HostLink, PortStart};
+pub use untaken::{Untaken, Why};
 
 pub(in crate::hsl) use layout::Geometry;
 
@@ -64,7 +66,7 @@ use super::host::{HostDevice, Mode};
 use super::message::{Kind, identifier, kind_of};
 use super::put::{
     Address, Descriptor, Device, MessageId, NodeNumber, Notify, Put, PutError, Reaching, Received,
-    Receiving, Refused, Sending, Sent,
+    Receiving, Sending, Sent,
 };
 use super::registration::RegistrationLimits;
 use crate::hsl::violation;
@@ -103,7 +105,7 @@ pub struct PortTuning {
     pub foreign: bool,
     /// How many registrations of memory outside of the arena are kept, where cards have to be told
     /// of it (those of libfabric's); `None` makes one for each message. All ports of a process over
-    /// one network have them in common: the limits of the first one count. Default: those of
+    /// one network that agree on `foreign` have them in common: the limits of the first one count. Default: those of
     /// [`RegistrationLimits`].
     pub registrations: Option<RegistrationLimits>,
 }
@@ -295,35 +297,34 @@ impl<D: PortDevice> Port<D> {
     }
 
     /// Sends a message. Its blocks come back from [`next_sent`](Self::next_sent), with the
-    /// number that this returns; or at once, when too many are on their way.
+    /// number that this returns.
     ///
     /// # Errors
-    /// When a block is another port's, the card cannot be told of memory, or the peer is gone or
-    /// misbehaves.
-    pub fn send(&mut self, blocks: Vec<Block>) -> Result<Result<u64, Vec<Block>>, LaneError> {
-        self.check_open()?;
-        if !blocks.iter().all(|block| block.is_of(&self.arena)) {
-            return Err(LaneError::Misuse("a block of another port's arena"));
-        }
-        if blocks.iter().any(is_too_long) {
-            return Err(TOO_LONG);
+    /// With the blocks: when too many are on their way, a block is another port's, the card
+    /// cannot be told of memory, or the peer is gone or misbehaves.
+    pub fn send(&mut self, blocks: Vec<Block>) -> Result<u64, Untaken> {
+        if let Err(error) = self.check(&blocks) {
+            return Err(Untaken::new(blocks, error));
         }
         let length = block::length(&blocks);
         if length > self.threshold_bytes() as u64 {
-            if !self.outgoing.can_begin() {
-                return Ok(Err(blocks));
-            }
-            let parts = self.parts(blocks)?;
-            let Some(request) = self.outgoing.begin(parts, length) else {
-                return Err(LaneError::Misuse("too many messages wait"));
+            let Some(number) = self.outgoing.free_number() else {
+                return Err(Untaken::new(blocks, Why::Full));
             };
+            let card = self.put.sending();
+            let tell = |block| match block {
+                Block::Arena(buffer) => Ok(Part::Arena(buffer)),
+                Block::Other(bytes) => card.source(bytes).map(Part::Other),
+            };
+            let parts = untaken::told_of(blocks, tell, Part::back)?;
+            let request = self.outgoing.begin(number, parts, length);
             self.counters.rendezvous += 1;
             self.tell(identifier(Kind::Request, request.number), length)?;
-            return Ok(Ok(request.message));
+            return Ok(request.message);
         }
         let has_slots = self.control.len() > 0 && self.staging.has_free();
         if !has_slots || !self.outgoing.has_room() {
-            return Ok(Err(blocks));
+            return Err(Untaken::new(blocks, Why::Full));
         }
         // Less than the threshold.
         let length = usize::try_from(length).unwrap_or(usize::MAX);
@@ -333,17 +334,19 @@ impl<D: PortDevice> Port<D> {
                 at += block.len();
             }
         })?;
-        Ok(Ok(self.outgoing.sent_at_once(blocks)))
+        Ok(self.outgoing.sent_at_once(blocks))
     }
 
-    /// Blocks as the card sends from them.
-    fn parts(&mut self, blocks: Vec<Block>) -> Result<Vec<Part<SourceOf<D>>>, LaneError> {
-        let card = self.put.sending();
-        let parts = blocks.into_iter().map(|block| match block {
-            Block::Arena(buffer) => Ok(Part::Arena(buffer)),
-            Block::Other(bytes) => card.source(bytes).map(Part::Other).map_err(unregistered),
-        });
-        parts.collect()
+    /// Whether this port can do anything with `blocks`.
+    fn check(&self, blocks: &[Block]) -> Result<(), LaneError> {
+        self.check_open()?;
+        if !blocks.iter().all(|block| block.is_of(&self.arena)) {
+            return Err(LaneError::Misuse("a block of another port's arena"));
+        }
+        if blocks.iter().any(is_too_long) {
+            return Err(TOO_LONG);
+        }
+        Ok(())
     }
 
     /// The next message that has been sent: its number, and its blocks.
@@ -357,32 +360,36 @@ impl<D: PortDevice> Port<D> {
     /// order of their requests.
     ///
     /// # Errors
-    /// When a block is another port's, or memory outside of the arena and that is not switched
-    /// on, at both ends; when the card cannot be told of it; or the peer is gone or misbehaves.
-    pub fn post(&mut self, blocks: Vec<Block>) -> Result<(), LaneError> {
-        self.check_open()?;
-        let may_be_foreign = self.own_geometry.foreign && self.peer_geometry.foreign;
-        for block in &blocks {
-            if !block.is_of(&self.arena) {
-                return Err(LaneError::Misuse("a block of another port's arena"));
-            }
-            if is_too_long(block) {
-                return Err(TOO_LONG);
-            }
-            if block.is_foreign() && !may_be_foreign {
-                return Err(LaneError::Misuse(
-                    "posted memory that is not of the arena, where only that can be written",
-                ));
-            }
+    /// With the blocks: when too many messages' are posted, a block is another port's, or memory
+    /// outside of the arena and that is not switched on, at both ends; when the card cannot be
+    /// told of it; or the peer is gone or misbehaves.
+    pub fn post(&mut self, blocks: Vec<Block>) -> Result<(), Untaken> {
+        if let Err(error) = self.check_posted(&blocks) {
+            return Err(Untaken::new(blocks, error));
+        }
+        if !self.incoming.can_post() {
+            return Err(Untaken::new(blocks, Why::Full));
         }
         let card = self.put.sending();
-        let segments = blocks.into_iter().map(|block| match block {
+        let tell = |block| match block {
             Block::Arena(buffer) => Ok(Segment::Arena(buffer)),
-            Block::Other(bytes) => card.target(bytes).map(Segment::Other).map_err(unregistered),
-        });
-        let segments = segments.collect::<Result<_, LaneError>>()?;
-        self.incoming.post(segments)?;
-        self.answer()
+            Block::Other(bytes) => card.target(bytes).map(Segment::Other),
+        };
+        let segments = untaken::told_of(blocks, tell, Segment::back)?;
+        self.incoming.post(segments);
+        Ok(self.answer()?)
+    }
+
+    /// Whether the other side can write `blocks`.
+    fn check_posted(&self, blocks: &[Block]) -> Result<(), LaneError> {
+        self.check(blocks)?;
+        let may_be_foreign = self.own_geometry.foreign && self.peer_geometry.foreign;
+        if !may_be_foreign && blocks.iter().any(Block::is_foreign) {
+            return Err(LaneError::Misuse(
+                "posted memory that is not of the arena, where only that can be written",
+            ));
+        }
+        Ok(())
     }
 
     /// The next message that is here.
@@ -668,11 +675,6 @@ impl<D: PortDevice> Drop for Port<D> {
             list.close();
         }
     }
-}
-
-/// Memory that the card cannot be told of is the caller's, or the system's, fault.
-fn unregistered((_, error): Refused) -> LaneError {
-    LaneError::Broken(error)
 }
 
 /// One put, whose length has 32 bits, carries a block or less.

@@ -150,9 +150,11 @@ impl<S: Source> Outgoing<S> {
         self.sent.len() + self.waiting < SENT_MOST
     }
 
-    /// Whether one more message can be asked for.
-    pub(super) fn can_begin(&self) -> bool {
-        self.has_room() && self.waiting < self.requests.len()
+    /// The number that one more message can be asked for with, if it can.
+    pub(super) fn free_number(&self) -> Option<u32> {
+        let place = self.requests.iter().position(Option::is_none);
+        let number = place.and_then(|place| u32::try_from(place).ok());
+        number.filter(|_| self.has_room())
     }
 
     fn number(&mut self) -> u64 {
@@ -160,13 +162,11 @@ impl<S: Source> Outgoing<S> {
         self.next
     }
 
-    /// Takes a message to ask for; `None` when too many wait.
-    pub(super) fn begin(&mut self, parts: Vec<Part<S>>, length: u64) -> Option<Request> {
-        let place = self.requests.iter().position(Option::is_none)?;
-        let number = u32::try_from(place).ok()?;
+    /// Takes a message to ask for with `number`, which is free.
+    pub(super) fn begin(&mut self, number: u32, parts: Vec<Part<S>>, length: u64) -> Request {
         let message = self.number();
         self.waiting += 1;
-        self.requests[place] = Some(Message {
+        self.requests[number as usize] = Some(Message {
             number: message,
             parts,
             length,
@@ -174,7 +174,7 @@ impl<S: Source> Outgoing<S> {
             under_way: 0,
             held: None,
         });
-        Some(Request { message, number })
+        Request { message, number }
     }
 
     /// A message has left without being asked for.
@@ -408,7 +408,7 @@ impl<S: Source> Part<S> {
         }
     }
 
-    fn back(self) -> Block {
+    pub(super) fn back(self) -> Block {
         match self {
             Self::Arena(buffer) => Block::Arena(buffer),
             Self::Other(source) => Block::Other(source.back()),
