@@ -17,8 +17,8 @@
 //! contestant ([`ends`], over anything that is a [`ends::MessageEnd`]); [`plain`] is the
 //! end that speaks over a bare socket.
 //!
-//! [`paths`] are madgate's own contestants. Start reading in [`contestant`], then [`ends`]. The benches of the parts, under `benches/`, share
-//! [`lanes`] only.
+//! [`paths`] are madgate's own contestants. Start reading in [`contestant`], then [`ends`]. The
+//! benches of the parts, under `benches/`, share [`lanes`] only.
 
 #![forbid(unsafe_code)]
 
@@ -27,6 +27,7 @@ pub mod contestant;
 pub mod cores;
 pub mod ends;
 pub mod gateway;
+pub mod json;
 pub mod lanes;
 pub mod machine;
 pub mod madgate;

@@ -7,6 +7,7 @@
 use std::io::{self, Write};
 
 use clap::Args;
+use madgate_benches::json;
 use madgate_benches::paths::Forwarded;
 use madgate_benches::rounds::{BYTES_PER_GB, BYTES_PER_GIB, Results};
 use madgate_benches::table::Table;
@@ -71,7 +72,7 @@ pub(crate) fn bench(arguments: &OverlapArguments) -> io::Result<()> {
     for point in points {
         let lines = CONTESTANTS.map(|(stages, _)| line(&results, stages, point, *passes));
         if common.json {
-            print_json(&lines)?;
+            json::print_lines(&lines)?;
         } else {
             print_table(point.message_bytes, &lines)?;
         }
@@ -97,14 +98,6 @@ fn line(results: &Results, stages: &'static str, point: Point, passes: u32) -> L
         ends_cpu_s_per_gib: all.zip(gateway).map(|(all, gateway)| all - gateway),
         ratio: mine.zip(gb_per_s(IN_TURN)).map(|(mine, one)| mine / one),
     }
-}
-
-fn print_json(lines: &[Line]) -> io::Result<()> {
-    let mut stdout = io::stdout().lock();
-    for line in lines {
-        writeln!(stdout, "{}", serde_json::to_string(line)?)?;
-    }
-    Ok(())
 }
 
 fn print_table(message_bytes: usize, lines: &[Line]) -> io::Result<()> {

@@ -8,6 +8,7 @@ use std::io::{self, Write};
 
 use clap::Args;
 use madgate_benches::contestant::Measure;
+use madgate_benches::json;
 use madgate_benches::paths::{Forwarded, Regular};
 use madgate_benches::rounds::{BYTES_PER_GB, BYTES_PER_GIB, Results};
 use madgate_benches::samples::Samples;
@@ -88,7 +89,7 @@ pub(crate) fn bench(arguments: &PairsArguments) -> io::Result<()> {
     for point in points {
         let lines = lines(&results, point);
         if arguments.common.json {
-            print_json(&lines)?;
+            json::print_lines(&lines)?;
         } else {
             print_table(point.message_bytes, &lines)?;
         }
@@ -127,14 +128,6 @@ fn lines(results: &Results, point: Point) -> Vec<Line> {
 /// GB per second that the processors have time for, when each GiB costs them so much.
 fn possible(cpu_s_per_gib: f64) -> f64 {
     PROCESSORS / cpu_s_per_gib * BYTES_PER_GIB / BYTES_PER_GB
-}
-
-fn print_json(lines: &[Line]) -> io::Result<()> {
-    let mut stdout = io::stdout().lock();
-    for line in lines {
-        writeln!(stdout, "{}", serde_json::to_string(line)?)?;
-    }
-    Ok(())
 }
 
 fn print_table(message_bytes: usize, lines: &[Line]) -> io::Result<()> {

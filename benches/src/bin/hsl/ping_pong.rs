@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
+use madgate_benches::json;
 use madgate_benches::table::Table;
 use serde::Serialize;
 
@@ -119,22 +120,19 @@ fn draw(ways: &[Way], sizes: &[usize], folder: &Path) -> io::Result<()> {
 }
 
 fn print_json(wanted: &Wanted, ways: &[Way], sizes: &[usize]) -> io::Result<()> {
-    let mut stdout = io::stdout().lock();
-    for way in ways {
-        for (bytes, half_rtt_us) in sizes.iter().zip(&way.half_rtt_us) {
-            let line = Line {
-                table: "ping-pong",
-                device: wanted.name(),
-                how: way.how.name(),
-                memory: way.memory.name(),
-                message_bytes: *bytes,
-                half_rtt_us: *half_rtt_us,
-                gb_per_s: bandwidth(*bytes, *half_rtt_us),
-            };
-            writeln!(stdout, "{}", serde_json::to_string(&line)?)?;
-        }
-    }
-    Ok(())
+    let lines = ways.iter().flat_map(|way| {
+        let points = sizes.iter().zip(&way.half_rtt_us);
+        points.map(|(bytes, half_rtt_us)| Line {
+            table: "ping-pong",
+            device: wanted.name(),
+            how: way.how.name(),
+            memory: way.memory.name(),
+            message_bytes: *bytes,
+            half_rtt_us: *half_rtt_us,
+            gb_per_s: bandwidth(*bytes, *half_rtt_us),
+        })
+    });
+    json::print_lines(lines)
 }
 
 fn print_tables(ways: &[Way], sizes: &[usize]) -> io::Result<()> {

@@ -17,6 +17,7 @@ use std::process::ExitCode;
 use clap::{Parser, ValueEnum};
 use madgate_benches::children::ChildCommand;
 use madgate_benches::contestant::{Measure, RoundArguments};
+use madgate_benches::json;
 use madgate_benches::paths::Regular;
 use madgate_benches::rounds::Results;
 use madgate_benches::table::Table;
@@ -127,19 +128,14 @@ fn bench(arguments: &Arguments) -> io::Result<()> {
 }
 
 fn print_json(results: &Results) -> io::Result<()> {
-    let mut stdout = io::stdout().lock();
-    for ((path, point), figures) in results {
-        let line = Line {
-            path,
-            message_bytes: point.message_bytes,
-            gb_per_s: figures.gb_per_s.median(),
-            messages_per_s: figures.messages_per_s.median(),
-            half_rtt_us: figures.half_rtt_us.median(),
-            half_rtt_p99_us: figures.half_rtt_p99_us.median(),
-        };
-        writeln!(stdout, "{}", serde_json::to_string(&line)?)?;
-    }
-    Ok(())
+    json::print_lines(results.iter().map(|((path, point), figures)| Line {
+        path,
+        message_bytes: point.message_bytes,
+        gb_per_s: figures.gb_per_s.median(),
+        messages_per_s: figures.messages_per_s.median(),
+        half_rtt_us: figures.half_rtt_us.median(),
+        half_rtt_p99_us: figures.half_rtt_p99_us.median(),
+    }))
 }
 
 fn print_table(

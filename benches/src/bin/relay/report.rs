@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use madgate_benches::Figures;
 use madgate_benches::contestant::{Measure, Point};
+use madgate_benches::json;
 use madgate_benches::rounds::Results;
 use madgate_benches::samples::Samples;
 use madgate_benches::table::Table;
@@ -170,20 +171,16 @@ pub(crate) fn print_table(results: &Results) -> io::Result<()> {
 
 /// Prints one line of JSON for each relay and size.
 pub(crate) fn print_json(results: &Results) -> io::Result<()> {
-    let mut stdout = io::stdout().lock();
     let mut sizes: Vec<usize> = results
         .keys()
         .map(|(_, point)| point.message_bytes)
         .collect();
     sizes.sort_unstable();
     sizes.dedup();
-    for name in names(results) {
-        for bytes in &sizes {
-            let line = line(name, *bytes, results);
-            writeln!(stdout, "{}", serde_json::to_string(&line)?)?;
-        }
-    }
-    Ok(())
+    let names = names(results).into_iter();
+    json::print_lines(
+        names.flat_map(|name| sizes.iter().map(move |bytes| line(name, *bytes, results))),
+    )
 }
 
 /// The relays that were measured.

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use madgate_benches::json;
 use madgate_benches::rounds::as_float;
 use madgate_benches::table::Table;
 use serde::Serialize;
@@ -28,11 +29,7 @@ struct Line {
 }
 
 pub(super) fn print_json(results: &Results, cap_bytes: u64) -> io::Result<()> {
-    let mut stdout = io::stdout().lock();
-    for line in lines(results, cap_bytes) {
-        writeln!(stdout, "{}", serde_json::to_string(&line)?)?;
-    }
-    Ok(())
+    json::print_lines(lines(results, cap_bytes))
 }
 
 pub(super) fn print_tables(results: &Results, cap_bytes: u64) -> io::Result<()> {
