@@ -16,8 +16,10 @@ const PROGRAM: &str = "haproxy";
 /// When HAProxy splices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Splice {
-    /// Always.
+    /// Always, through pipes as the kernel makes them.
     Always,
+    /// Always, through pipes of 1 MiB.
+    LargePipes,
     /// As its heuristics say.
     Auto,
 }
@@ -25,8 +27,16 @@ pub(crate) enum Splice {
 impl Splice {
     fn options(self) -> &'static str {
         match self {
-            Self::Always => "option splice-request\n    option splice-response",
+            Self::Always | Self::LargePipes => "option splice-request\n    option splice-response",
             Self::Auto => "option splice-auto",
+        }
+    }
+
+    /// What it is told of its pipes.
+    fn tuning(self) -> &'static str {
+        match self {
+            Self::Always | Self::Auto => "",
+            Self::LargePipes => "tune.pipesize 1048576",
         }
     }
 }
@@ -39,6 +49,7 @@ impl Contestant for Haproxy {
     fn name(&self) -> &'static str {
         match self.0 {
             Splice::Always => "haproxy",
+            Splice::LargePipes => "haproxy-pipes",
             Splice::Auto => "haproxy-auto",
         }
     }
@@ -76,12 +87,13 @@ impl Contestant for Haproxy {
 }
 
 fn configuration(splice: Splice, listen: SocketAddr, sink: SocketAddr) -> String {
-    let splice = splice.options();
+    let (tuning, splice) = (splice.tuning(), splice.options());
     format!(
         "\
 global
     nbthread 1
     maxconn 64
+    {tuning}
 defaults
     mode tcp
     {splice}

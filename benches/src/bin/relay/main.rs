@@ -68,6 +68,7 @@ enum Relay {
     Madgate,
     Bare,
     Haproxy,
+    HaproxyPipes,
     HaproxyAuto,
     Socat,
 }
@@ -109,6 +110,7 @@ fn bench(arguments: &Arguments) -> io::Result<()> {
                 }
                 Relay::Bare => Box::new(bare::Bare(arguments.ends)),
                 Relay::Haproxy => Box::new(Haproxy(Splice::Always, arguments.ends)),
+                Relay::HaproxyPipes => Box::new(Haproxy(Splice::LargePipes, arguments.ends)),
                 Relay::HaproxyAuto => Box::new(Haproxy(Splice::Auto, arguments.ends)),
                 Relay::Socat => Box::new(socat::Socat(arguments.ends)),
             }
