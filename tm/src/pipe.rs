@@ -13,8 +13,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, SpliceFlags};
 
-/// Bytes that a pipe is asked to hold at most: what an ordinary user may ask for.
-pub const CAPACITY_MOST: usize = 1 << 20;
+/// Bytes that a pipe is asked to hold at most. Ordinary users are refused more than
+/// [`ORDINARY_MOST`].
+pub const CAPACITY_MOST: usize = 4 << 20;
+
+/// Bytes that an ordinary user may ask for, where the system is as shipped.
+const ORDINARY_MOST: usize = 1 << 20;
 
 /// The kernel counts pages, and a page may hold little of what a network brings in small
 /// packets: a pipe is asked to hold this many times the bytes that it is for.
@@ -27,6 +31,8 @@ pub struct Pipes(Arc<Pool>);
 #[derive(Debug)]
 struct Pool {
     most: usize,
+    /// Bytes that one may be asked to hold.
+    capacity_most: AtomicUsize,
     /// Pipes that exist, idle or not.
     made: AtomicUsize,
     idle: Mutex<Vec<Ends>>,
@@ -58,17 +64,19 @@ impl Pipes {
     pub fn new(most: usize) -> Self {
         Self(Arc::new(Pool {
             most,
+            capacity_most: AtomicUsize::new(CAPACITY_MOST),
             made: AtomicUsize::new(0),
             idle: Mutex::default(),
         }))
     }
 
     /// An empty pipe for so many bytes; `None` when all are in use. One may be full before it
-    /// holds them ([`Pipe::is_full`]).
+    /// holds them ([`Pipe::is_full`]), or hold more than its capacity: the kernel counts pages,
+    /// and what networks bring often comes in larger pieces.
     ///
     /// # Errors
     /// When the system has none to give: no descriptors, or the user's limit for pipes is
-    /// reached, or too low for a pipe that large.
+    /// reached, or too low for a pipe that large, or for one of 1 MiB.
     pub fn take(&self, bytes: usize) -> io::Result<Option<Pipe>> {
         let idle = self.0.idle().pop();
         let mut ends = match idle {
@@ -78,8 +86,8 @@ impl Pipes {
                 None => return Ok(None),
             },
         };
-        ends.grow(bytes.saturating_mul(SPARE).min(CAPACITY_MOST));
-        if ends.capacity < bytes {
+        ends.grow(bytes.saturating_mul(SPARE), &self.0.capacity_most);
+        if ends.capacity < bytes.min(ORDINARY_MOST) {
             self.0.idle().push(ends);
             return Err(io::Error::other("the user may have no pipe that large"));
         }
@@ -134,11 +142,21 @@ impl Pool {
 }
 
 impl Ends {
-    fn grow(&mut self, capacity: usize) {
-        if self.capacity < capacity
-            && let Ok(capacity) = rustix::pipe::fcntl_setpipe_size(&self.write, capacity)
-        {
-            self.capacity = capacity;
+    /// Asks for so much more capacity, or for as much of it as this user may have. What was
+    /// refused once is not asked for again.
+    fn grow(&mut self, wanted: usize, most: &AtomicUsize) {
+        for may_retry in [true, false] {
+            let capacity = wanted.min(most.load(Ordering::Relaxed));
+            if self.capacity >= capacity {
+                return;
+            }
+            match rustix::pipe::fcntl_setpipe_size(&self.write, capacity) {
+                Ok(capacity) => self.capacity = capacity,
+                Err(_) if may_retry && capacity > ORDINARY_MOST => {
+                    most.store(ORDINARY_MOST, Ordering::Relaxed);
+                }
+                Err(_) => return,
+            }
         }
     }
 }
@@ -337,6 +355,27 @@ mod tests {
         drop(third);
         pipes.close_idle();
         assert!(!pipes.are_there());
+    }
+
+    #[test]
+    fn what_the_system_refuses_is_not_asked_for_again() {
+        let pipes = Pipes::new(1);
+        let mut ends = pipes.0.make().unwrap().unwrap();
+        let most = AtomicUsize::new(usize::MAX);
+        ends.grow(1 << 50, &most);
+        assert_eq!(ends.capacity, ORDINARY_MOST);
+        assert_eq!(most.into_inner(), ORDINARY_MOST);
+    }
+
+    #[test]
+    fn a_pipe_for_more_than_users_may_have_is_as_large_as_they_may_have() {
+        let pipes = Pipes::new(1);
+        pipes
+            .0
+            .capacity_most
+            .store(ORDINARY_MOST, Ordering::Relaxed);
+        let pipe = pipes.take(ORDINARY_MOST + 1).unwrap().unwrap();
+        assert_eq!(pipe.ends().capacity, ORDINARY_MOST);
     }
 
     #[test]

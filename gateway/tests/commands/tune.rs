@@ -9,8 +9,8 @@ use crate::world::{Ended, Process, World, run};
 
 /// What ends a file that nobody would want: fragments so small that any other is better.
 const SLOW: &str = "mtu = \"1KiB\"   # by hand\n";
-const FAST: [&str; 7] = [
-    "16KiB", "32KiB", "64KiB", "128KiB", "256KiB", "512KiB", "1MiB",
+const FAST: [&str; 8] = [
+    "16KiB", "32KiB", "64KiB", "128KiB", "256KiB", "512KiB", "1MiB", "2MiB",
 ];
 
 fn world(right: &str) -> World {
@@ -256,7 +256,7 @@ fn knobs_are_listed_and_those_of_other_routes_refused() {
     ]);
     let listed = String::from_utf8(listed.stdout).unwrap();
     for part in [
-        "channel.main.mtu = 1KiB (by default 256KiB)",
+        "channel.main.mtu = 1KiB (by default 1MiB)",
         "gateway.depth = 2 (the default)",
         "network.right.slot_bytes = 65664B (the default)",
         "tried: ",

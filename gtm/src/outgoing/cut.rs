@@ -162,15 +162,33 @@ impl<D: Clone> Outgoing<D> {
         let want = if behind.is_empty() {
             // `behind` was the front of the queue: itself, or the tail behind an empty queue.
             if self.pending.len() > 1 || !self.tail.is_empty() {
-                end + LEAST_FRAGMENT_BYTES > self.granted
+                self.runs_short(end, LEAST_FRAGMENT_BYTES)
             } else {
                 std::mem::take(&mut self.acknowledgement_wanted)
             }
         } else {
-            end + charge_of(encoded::frame_bytes(behind)) > self.granted
+            self.runs_short(end, charge_of(encoded::frame_bytes(behind)))
         };
         self.credit_asked |= want;
         want
+    }
+
+    /// Whether a frame that ends at `end` is to ask for credit, as `next` bytes behind it do not
+    /// fit.
+    fn runs_short(&mut self, end: u64, next: u64) -> bool {
+        let is_short = end + next > self.granted && self.may_ask(end);
+        if is_short {
+            self.asked_at = end;
+        }
+        is_short
+    }
+
+    /// Whether it is time to ask for credit at `position`: once in half a window. The destination
+    /// grants more by itself while what arrives is consumed; asked with each frame, it would grant
+    /// as much as each frame takes, and answer every one.
+    fn may_ask(&self, position: u64) -> bool {
+        let window = self.granted.saturating_sub(self.delivered);
+        position.saturating_sub(self.asked_at) >= window / 2
     }
 
     /// Takes a fragment off the block at the front of the queue.
@@ -205,7 +223,8 @@ impl<D: Clone> Outgoing<D> {
         let want = if is_alone {
             std::mem::take(&mut self.acknowledgement_wanted)
         } else {
-            end + u64::from(self.settings.fragment_bytes).max(LEAST_FRAGMENT_BYTES) > self.granted
+            let next = u64::from(self.settings.fragment_bytes).max(LEAST_FRAGMENT_BYTES);
+            self.runs_short(end, next)
         };
         self.credit_asked |= want;
 
@@ -264,8 +283,9 @@ impl<D: Clone> Outgoing<D> {
     /// it already. Progress allows the next asking, so a destination that stands still is
     /// left in peace (probes come then, with backoff).
     fn ask_for_credit(&mut self) {
-        if !self.credit_asked {
+        if !self.credit_asked && self.may_ask(self.position) {
             self.credit_asked = true;
+            self.asked_at = self.position;
             self.control = Some(Kind::Probe);
         }
     }

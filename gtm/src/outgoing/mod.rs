@@ -168,6 +168,8 @@ pub struct Outgoing<D> {
     granted: u64,
     /// A frame or a probe has asked for credit, and the flow has not moved since.
     credit_asked: bool,
+    /// Where a frame or a probe asked for credit last.
+    asked_at: u64,
 
     next_message: u32,
     /// Every message before this one is delivered.
@@ -217,6 +219,7 @@ impl<D: Clone> Outgoing<D> {
             delivered: 0,
             granted: 0,
             credit_asked: false,
+            asked_at: 0,
             next_message: 0,
             delivered_messages: 0,
             is_inside_message: false,

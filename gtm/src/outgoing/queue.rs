@@ -195,6 +195,7 @@ impl<D: Clone> Outgoing<D> {
             }
         }
         self.position = delivered;
+        self.asked_at = self.asked_at.min(delivered);
     }
 
     /// Frames that were sent become pending again, before all others.

@@ -113,7 +113,7 @@ pub const LINK_TIMEOUT_BOUNDS: RangeInclusive<Duration> =
 pub const MAX_PIN: usize = 1024;
 
 /// Fragment size of a channel that does not say.
-pub const DEFAULT_MTU: u32 = 256 << 10;
+pub const DEFAULT_MTU: u32 = 1 << 20;
 /// How long a link may be lost, unless the file says otherwise.
 pub const DEFAULT_LINK_TIMEOUT: Duration = Duration::from_secs(30);
 

@@ -103,7 +103,7 @@ fn two_gateways_in_a_row() {
         routes.route(a, NodeId(4)),
         Err(NoRoute::UnknownNode { rank: 4 })
     ));
-    assert_eq!(routes.fragment_bytes(&route), 256 << 10);
+    assert_eq!(routes.fragment_bytes(&route), 1 << 20);
 }
 
 #[test]

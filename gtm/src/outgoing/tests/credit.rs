@@ -1,5 +1,7 @@
 //! What leaves against which credit, and what is acknowledged.
 
+use std::collections::VecDeque;
+
 use super::{FLOW, ONE, SMALL, Source, THEIRS};
 use crate::wire::{Flags, Header, Kind, OPENING_BYTES, Opening};
 
@@ -143,4 +145,28 @@ fn credit_that_cannot_be_is_ignored() {
     // In the middle of a frame: it is sent again from its start, should it come to that.
     source.credit(SMALL + 1, 1 << 20);
     assert!(!source.outgoing.is_delivered(1));
+}
+
+#[test]
+fn a_stream_that_fills_its_window_asks_once_in_half_of_it() {
+    const WINDOW: u64 = 100 * SMALL;
+    const FRAMES: u64 = 1000;
+    let mut source = Source::opened(WINDOW);
+    for _ in 0..FRAMES {
+        source.push_small();
+    }
+    let headers = |source: &mut Source| source.frames().into_iter().map(|(header, _)| header);
+    let mut under_way: VecDeque<Header> = headers(&mut source).collect();
+    let (mut asked, mut probes) = (0, 0);
+    // The destination takes frames in one by one, and grants a window from each.
+    while let Some(arrived) = under_way.pop_front() {
+        asked += u64::from(arrived.flags.has(Flags::WANT));
+        let end = arrived.end_position();
+        source.credit(end, end + WINDOW);
+        under_way.extend(headers(&mut source));
+        probes += u64::from(source.control().is_some());
+    }
+    assert!(source.outgoing.is_drained());
+    let most = FRAMES * SMALL / (WINDOW / 2) + 1;
+    assert!((1..=most).contains(&(asked + probes)), "{asked}, {probes}");
 }

@@ -68,7 +68,7 @@ pub(crate) static KNOBS: [Knob; 18] = [
         kind: Kind::Size,
         meaning: "the largest fragment: long ones cost less each, short ones fill the pipeline sooner",
         tried: &[
-            "16KiB", "32KiB", "64KiB", "128KiB", "256KiB", "512KiB", "1MiB",
+            "16KiB", "32KiB", "64KiB", "128KiB", "256KiB", "512KiB", "1MiB", "2MiB",
         ],
         protocols: &[],
     },

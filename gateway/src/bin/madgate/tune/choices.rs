@@ -213,7 +213,7 @@ handover = "thread"
     fn present_values_stand_among_the_others() {
         let all = on_route(true, &[2, 5], &[]);
         for expected in [
-            "channel.main.mtu 2: 16KiB 32KiB 48KiB 64KiB 128KiB 256KiB 512KiB 1MiB",
+            "channel.main.mtu 2: 16KiB 32KiB 48KiB 64KiB 128KiB 256KiB 512KiB 1MiB 2MiB",
             "network.right.slot_bytes 2: 20KiB 36KiB 65664B 68KiB 132KiB 260KiB 516KiB",
             "gateway.wait 2: sleep adaptive 20us adaptive 50us adaptive 100us adaptive 1ms",
             "gateway.handover 1: inline thread",

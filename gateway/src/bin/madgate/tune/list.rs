@@ -74,7 +74,7 @@ gateway = { depth = 2, wait = "spin" }
         std::fs::write(&path, file).unwrap();
         let list = list(&Plan::read(&path).unwrap());
         for part in [
-            "channel.main.mtu = 64KiB (by default 256KiB)\n  the largest fragment",
+            "channel.main.mtu = 64KiB (by default 1MiB)\n  the largest fragment",
             "tried: 16KiB, 32KiB, 64KiB, 128KiB",
             "gateway.depth = 2 (the default)\n",
             "gateway.wait = spin (by default adaptive 100us)\n",
