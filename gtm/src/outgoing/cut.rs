@@ -114,6 +114,7 @@ impl<D: Clone> Outgoing<D> {
             self.ask_for_credit();
         } else if nothing_under_way {
             self.last_progress = now;
+            self.speed.begin(self.delivered, now);
         }
         transmit
     }
@@ -265,13 +266,15 @@ impl<D: Clone> Outgoing<D> {
     /// remain. Gateways forward whole fragments: a small one first and a small one last mean
     /// that every hop begins early and ends soon after the one before it (paper 003, section
     /// 3.2.1, names that as missing), and large ones between them that there are few. With
-    /// something under way every hop has begun, and with something behind it none ends.
+    /// something under way every hop has begun, and with something behind it none ends. How large
+    /// they are between depends on how fast the flow is ([`Speed`](super::speed::Speed)).
     fn largest_now(&self, sent: u64, remaining: u64) -> u64 {
         let most = u64::from(self.settings.fragment_bytes);
         // Payload that nobody checks on the way has no gateway on its way.
         if !self.settings.checksum_payload {
             return most;
         }
+        let most = most.min(self.speed.fragment_bytes());
         let is_first = self.position - self.delivered < RAMP_BYTES;
         let is_last = self.pending.len() == 1 && self.tail.is_empty();
         let rising = if is_first || sent > 0 { sent } else { most };

@@ -31,6 +31,7 @@ mod cut;
 mod network;
 mod opening;
 mod queue;
+mod speed;
 #[cfg(test)]
 mod tests;
 
@@ -46,6 +47,7 @@ use crate::wire::{DESCRIPTOR_BYTES, Flags, FlowKey, Header, Kind, MAX_PAYLOAD_BY
 pub use alone::ALONE_BYTES;
 pub use cut::FragmentHead;
 use queue::{Pending, Sent};
+use speed::Speed;
 
 /// Bytes of a block in one fragment at most, so that its descriptor fits in front of them.
 pub const MAX_FRAGMENT_BYTES: u32 = 16_777_208;
@@ -170,6 +172,7 @@ pub struct Outgoing<D> {
     credit_asked: bool,
     /// Where a frame or a probe asked for credit last.
     asked_at: u64,
+    speed: Speed,
 
     next_message: u32,
     /// Every message before this one is delivered.
@@ -220,6 +223,7 @@ impl<D: Clone> Outgoing<D> {
             granted: 0,
             credit_asked: false,
             asked_at: 0,
+            speed: Speed::default(),
             next_message: 0,
             delivered_messages: 0,
             is_inside_message: false,

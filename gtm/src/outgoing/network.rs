@@ -29,6 +29,7 @@ impl<D: Clone> Outgoing<D> {
                     self.patience = RESEND_AFTER_PROBES;
                 }
                 self.release(delivered);
+                self.speed.note(delivered, now);
                 self.granted = self.granted.max(granted);
                 if self.probes >= self.patience && !self.sent.is_empty() {
                     self.patience = self.patience.saturating_mul(2);
