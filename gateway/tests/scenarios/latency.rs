@@ -10,8 +10,9 @@ use crate::support::netns::{Host, Rate, available, link};
 /// Of all cables.
 const MEGABITS: u32 = 1000;
 
-/// Bytes of a fragment on the wire: the MTU of the channel, and headers.
-const FRAGMENT_BYTES: f64 = 65_536.0 + 200.0;
+/// Bytes of a fragment on the wire, and headers: what fragments have by default where a flow
+/// delivers less in a millisecond.
+const FRAGMENT_BYTES: f64 = 262_144.0 + 200.0;
 
 /// Fragments that a small message may wait for on each link.
 const FRAGMENTS: f64 = 2.0;

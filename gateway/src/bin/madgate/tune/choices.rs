@@ -255,6 +255,6 @@ handover = "thread"
         let cluster = Cluster::parse(FILE, ".").unwrap();
         let all = choices(&cluster, "main", &["left", "right"], true, &[0, 1], &[]).unwrap();
         assert!(count_combinations(&all, 4096).is_err());
-        assert_eq!(count_combinations(&all[..1], 4096).ok(), Some(8));
+        assert_eq!(count_combinations(&all[..1], 4096).ok(), Some(9));
     }
 }
