@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, SpliceFlags};
 
-/// Bytes that a pipe is asked to hold at most. Ordinary users are refused more than
-/// [`ORDINARY_MOST`].
+/// Bytes that a pipe is asked to hold at most. Where the system is as shipped, ordinary users are
+/// refused more than 1 MiB.
 pub const CAPACITY_MOST: usize = 4 << 20;
 
 /// Bytes that an ordinary user may ask for, where the system is as shipped.
