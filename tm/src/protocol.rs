@@ -273,7 +273,8 @@ pub struct TcpTuning {
     pub bulk_unsent_bytes: u32,
     /// Bytes of an urgent lane that the kernel may hold unsent. Default: 64 KiB.
     pub urgent_unsent_bytes: u32,
-    /// A connection that is silent for so long is probed. Default: 10 s.
+    /// A connection that is silent for so long is probed: a second at least, nine hours at most.
+    /// Default: 10 s.
     pub keepalive: Duration,
     /// A connection whose peer acknowledges nothing for so long is given up. Default: 30 s.
     pub user_timeout: Duration,

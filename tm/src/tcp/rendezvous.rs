@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use rustix::net::{RecvFlags, SendFlags};
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
@@ -127,9 +128,10 @@ fn first_that_works<T>(
 /// What both ends of a connection want from the beginning.
 fn prepare(socket: &Socket, tuning: &TcpTuning) -> io::Result<()> {
     socket.set_tcp_nodelay(true)?;
+    let interval = tuning.keepalive / KEEPALIVE_PROBES;
     let keepalive = TcpKeepalive::new()
-        .with_time(tuning.keepalive)
-        .with_interval(tuning.keepalive / KEEPALIVE_PROBES)
+        .with_time(kept_alive(tuning.keepalive))
+        .with_interval(kept_alive(interval))
         .with_retries(KEEPALIVE_PROBES);
     socket.set_tcp_keepalive(&keepalive)?;
     socket.set_tcp_user_timeout(Some(tuning.user_timeout))
@@ -138,6 +140,14 @@ fn prepare(socket: &Socket, tuning: &TcpTuning) -> io::Result<()> {
 /// Probes that a silent connection gets before it is given up, spread over as long as it
 /// was silent.
 const KEEPALIVE_PROBES: u32 = 3;
+
+/// The longest time that the kernel takes (its `MAX_TCP_KEEPIDLE`).
+const KEEPALIVE_MOST: Duration = Duration::from_secs(32_767);
+
+/// The nearest time that the kernel takes for such probes: whole seconds, up to nine hours.
+fn kept_alive(time: Duration) -> Duration {
+    time.clamp(Duration::from_secs(1), KEEPALIVE_MOST)
+}
 
 /// Whose turn it is among a host's addresses. Endpoints that hash alike share a turn, which
 /// is harmless: every address is tried in the end.

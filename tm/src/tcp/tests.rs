@@ -160,3 +160,23 @@ fn listening_by_name_says_where() {
     assert_eq!(taken.kind(), ErrorKind::AddrInUse);
     assert!(listen("no-such-host.invalid", 1, &TcpTuning::default()).is_err());
 }
+
+#[test]
+fn whatever_the_time_between_probes_is_the_system_takes_it() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    for keepalive in [
+        Duration::ZERO,
+        Duration::from_secs(1),
+        Duration::from_secs(2),
+        Duration::from_secs(9 * 3600),
+        Duration::MAX,
+    ] {
+        let tuning = TcpTuning {
+            keepalive,
+            ..TcpTuning::default()
+        };
+        let connected = connect("127.0.0.1", port, &tuning);
+        assert!(connected.is_ok(), "{keepalive:?}: {connected:?}");
+    }
+}

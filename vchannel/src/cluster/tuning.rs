@@ -40,6 +40,9 @@ const SLOTS_BOUNDS: RangeInclusive<u64> = 2..=1024;
 /// Allowed times of silence.
 const SILENCE_BOUNDS: RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(24 * 3600);
+/// Allowed times before a silent connection is probed: what systems take.
+const KEEPALIVE_BOUNDS: RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_secs(9 * 3600);
 /// What a slot holds beside its fragment, where the file gives `mtu` and no `slot_bytes`.
 const SLOT_OVERHEAD_BYTES: usize = 4 << 10;
 
@@ -64,7 +67,7 @@ pub(super) fn read_tuning(
     if let Some(bytes) = fields.size("urgent_unsent", &BUFFER_BOUNDS, report) {
         tcp.urgent_unsent_bytes = word(bytes).unwrap_or(tcp.urgent_unsent_bytes);
     }
-    if let Some(silence) = fields.duration("keepalive", &SILENCE_BOUNDS, report) {
+    if let Some(silence) = fields.duration("keepalive", &KEEPALIVE_BOUNDS, report) {
         tcp.keepalive = silence;
     }
     if let Some(silence) = fields.duration("user_timeout", &SILENCE_BOUNDS, report) {
