@@ -29,6 +29,7 @@ mod summary;
 pub(crate) mod tests;
 mod tuning;
 
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -98,22 +99,24 @@ impl Cluster {
             report.mistake_of_file(message, help);
             report.into_error(&file)
         };
-        let size = std::fs::metadata(path)
-            .map_err(|error| {
-                unreadable(
-                    format!("cannot be read: {error}"),
-                    "name a cluster file that exists",
-                )
-            })?
-            .len();
-        if size > MAX_FILE_BYTES {
+        let missing = |error: &io::Error| {
+            unreadable(
+                format!("cannot be read: {error}"),
+                "name a cluster file that exists",
+            )
+        };
+        let opened = std::fs::File::open(path).map_err(|error| missing(&error))?;
+        let mut text = Vec::new();
+        let read = opened.take(MAX_FILE_BYTES + 1).read_to_end(&mut text);
+        read.map_err(|error| missing(&error))?;
+        if text.len() as u64 > MAX_FILE_BYTES {
             let limit = format_size(MAX_FILE_BYTES);
             return Err(unreadable(
                 format!("is larger than {limit}"),
                 "write many nodes as ranges, like \"a[0-99]\"",
             ));
         }
-        let text = std::fs::read_to_string(path).map_err(|error| {
+        let text = String::from_utf8(text).map_err(|error| {
             unreadable(
                 format!("cannot be read: {error}"),
                 "it has to be a text file in UTF-8",

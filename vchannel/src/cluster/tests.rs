@@ -530,3 +530,9 @@ proptest::proptest! {
         }
     }
 }
+
+#[test]
+fn what_never_ends_is_too_large() {
+    let error = Cluster::read("/dev/zero").unwrap_err();
+    assert!(error.to_string().contains("is larger than"), "{error}");
+}

@@ -6,6 +6,8 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags};
+
 use super::random::fill_random;
 
 /// Bytes of a key.
@@ -62,9 +64,12 @@ impl SessionKey {
     /// When the file is missing, is no key, or can be read by others than its owner.
     pub fn load(path: &Path) -> Result<Self, KeyError> {
         let unusable = |error| KeyError::unusable(path, error);
-        let file = File::open(path).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => KeyError::Missing(path.to_owned()),
-            _ => unusable(error),
+        // A pipe is refused below, not waited for.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let opened = rustix::fs::open(path, flags, Mode::empty()).map(File::from);
+        let file = opened.map_err(|error| match io::Error::from(error) {
+            error if error.kind() == io::ErrorKind::NotFound => KeyError::Missing(path.to_owned()),
+            error => unusable(error),
         })?;
         let about = file.metadata().map_err(unusable)?;
         if !about.is_file() {
@@ -181,6 +186,17 @@ mod tests {
         assert!(matches!(other, Err(KeyError::Exists(_))), "{other:?}");
         assert!(SessionKey::load(&path).unwrap() == key);
         assert_eq!(format!("{key:?}"), "SessionKey(secret)");
+    }
+
+    #[test]
+    fn a_pipe_is_no_key_and_is_not_waited_for() {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("session.key");
+        mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+        let error = SessionKey::load(&path).unwrap_err();
+        assert!(error.to_string().contains("not a file"), "{error}");
     }
 
     #[test]
