@@ -72,6 +72,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     limits::raise_descriptors();
     let (cluster, trials) = tunable::read(&arguments.cluster, &arguments.node, arguments.tunable)?;
     let name = &arguments.node;
+    if let Some(file) = &arguments.stats_json {
+        // Where that cannot be, it is said at once.
+        stats::write(file, &Counters::default())
+            .or_fail(|| format!("cannot write the counters to {}", file.display()))?;
+    }
     let start = |cluster: &Arc<Cluster>| Forwarder::start(cluster, arguments, &trials);
     let mut forwarder = Tunable::start(&trials, &cluster, start)?;
     let between = networks(&cluster, name);

@@ -1,14 +1,19 @@
 //! What a gateway does, as a log line and as JSON.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File, Permissions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
 use madgate_gateway::{Counters, NetworkCounters, PipelineCounters, StageTimes};
+use rustix::fs::{Mode, OFlags};
 use serde_json::{Value, json};
 
 use crate::units::{counted, float, grouped, rate, size};
+
+/// Rights of a file of counters, less what the user's mask takes away.
+const MODE: u32 = 0o666;
 
 /// The counters, as one JSON object.
 pub(crate) fn object(counters: &Counters) -> Value {
@@ -97,12 +102,31 @@ fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
-/// Writes the counters to a file, which others see whole or not at all.
+/// Writes the counters to a file, which others see whole or not at all; to what is no file, such as
+/// a pipe that somebody reads, as it is.
 pub(crate) fn write(path: &Path, counters: &Counters) -> io::Result<()> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
-    fs::write(&beside, format!("{}\n", object(counters)))?;
-    fs::rename(&beside, path)
+    let text = format!("{}\n", object(counters));
+    // A link stays one.
+    let path = match path.canonicalize() {
+        Ok(path) => path,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => path.to_owned(),
+        Err(error) => return Err(error),
+    };
+    if fs::metadata(&path).is_ok_and(|present| !present.is_file()) {
+        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = rustix::fs::open(&path, flags, Mode::empty())?;
+        return File::from(file).write_all(text.as_bytes());
+    }
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    let mut beside = tempfile::Builder::new()
+        .prefix(".madgate-stats-")
+        .permissions(Permissions::from_mode(MODE))
+        .tempfile_in(folder.unwrap_or(Path::new(".")))?;
+    beside.write_all(text.as_bytes())?;
+    beside.persist(&path)?;
+    Ok(())
 }
 
 /// What happened in a period, in one line.
@@ -174,4 +198,42 @@ fn shares(times: &StageTimes) -> String {
         percent(times.sending),
         percent(times.waiting),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use rustix::fs::{CWD, FileType, mknodat};
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_whole_and_a_link_stays_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("stats"), folder.path().join("link"));
+        symlink("stats", &link).unwrap();
+        for path in [&file, &link, &file] {
+            write(path, &Counters::default()).unwrap();
+            let text = fs::read_to_string(&file).unwrap();
+            assert!(serde_json::from_str::<Value>(&text).unwrap().is_object());
+        }
+        assert!(link.is_symlink());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn what_is_no_file_stays_what_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+        // Nobody reads it, and it is not waited for.
+        assert!(write(&pipe, &Counters::default()).is_err());
+        assert!(write(folder.path(), &Counters::default()).is_err());
+        assert!(write(&folder.path().join("no/stats"), &Counters::default()).is_err());
+        write(Path::new("/dev/null"), &Counters::default()).unwrap();
+        assert!(!fs::metadata("/dev/null").unwrap().is_file());
+        assert!(!fs::metadata(&pipe).unwrap().is_file());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
 }
