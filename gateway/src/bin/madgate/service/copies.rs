@@ -52,6 +52,8 @@ pub(crate) struct Ending {
 pub(crate) struct Place {
     shared: Arc<Shared>,
     ending: Arc<Ending>,
+    /// Whether it counts among those that run.
+    counts: bool,
 }
 
 impl Place {
@@ -61,8 +63,17 @@ impl Place {
         let place = Self {
             shared: Arc::clone(shared),
             ending: Arc::default(),
+            counts: true,
         };
         (taken < MAX_COPIES).then_some(place)
+    }
+
+    /// All of the copy is written: before its sender is told, it is no longer one that could break
+    /// off.
+    pub(crate) fn is_complete(&mut self) {
+        if std::mem::take(&mut self.counts) {
+            self.shared.running.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     /// Says why the copy ends early.
@@ -75,7 +86,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.ending.ended.store(true, Ordering::Release);
-        self.shared.running.fetch_sub(1, Ordering::Relaxed);
+        self.is_complete();
     }
 }
 

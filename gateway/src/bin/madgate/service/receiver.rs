@@ -100,6 +100,7 @@ impl<'a> Receiver<'a> {
                 return Err(Early::Broken("the sender does not take its replies".into()));
             }
         }
+        self.place.is_complete();
         // The sender has nothing more to say, and listens.
         for reply in self.replies.drain(..) {
             talk::send(self.channel, self.source, reply.encode(self.tag))
