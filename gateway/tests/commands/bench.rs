@@ -241,3 +241,22 @@ fn the_papers_figures_are_measured() {
     assert!(svg.contains("Figure 6") && svg.contains("Figure 7"));
     assert_eq!(svg.matches("packets of 64KiB").count(), 2);
 }
+
+#[test]
+fn a_gateway_that_is_restarted_meanwhile_does_not_spoil_a_bench() {
+    let world = World::new("30s");
+    let (gateway, _serve) = (world.gateway(), world.serve());
+    let more = ["stream", "--time", "2s", "--interval", "100ms", "--json"];
+    let mut bench = world.start_bench(&more);
+    assert!(bench.next_line().contains("progress"));
+    gateway.kill();
+    let _gateway = world.gateway();
+    let ended = bench.end();
+    let printed = &ended.succeeded().stdout;
+    let last: Value = serde_json::from_str(printed.lines().last().unwrap()).unwrap();
+    assert!(last["mb_per_s"].as_f64().unwrap() > 0.0, "{last}");
+    assert!(
+        ended.stderr.contains("gw does not say what it did"),
+        "{ended:?}"
+    );
+}

@@ -326,12 +326,17 @@ impl Process {
 
     /// Waits for the line that a service prints when it is ready.
     pub(crate) fn wait_ready(mut self) -> Self {
-        let mut line = String::new();
-        self.stdout.as_mut().unwrap().read_line(&mut line).unwrap();
-        if !line.contains("ready") {
+        if !self.next_line().contains("ready") {
             panic!("not ready: {:?}", self.end());
         }
         self
+    }
+
+    /// Waits for the next line that it prints.
+    pub(crate) fn next_line(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.as_mut().unwrap().read_line(&mut line).unwrap();
+        line
     }
 
     /// Takes nothing of what it prints any more.

@@ -56,8 +56,9 @@ pub(crate) struct Arguments {
     /// Which way a stream goes.
     #[arg(long, value_enum, default_value = "there")]
     pub(super) direction: Direction,
-    /// With loaded: the load beside the messages, in percent of what it reaches alone.
-    #[arg(long, value_name = "PERCENT,…", value_delimiter = ',', default_value = "0,50,100",
+    /// With loaded: the load beside the messages, in percent of what it reaches alone; by default
+    /// 0, 50 and 100.
+    #[arg(long, value_name = "PERCENT,…", value_delimiter = ',',
           value_parser = clap::value_parser!(u32).range(0..=100))]
     pub(super) load: Vec<u32>,
     /// With loaded: the node that the load goes to, where that is another one.
@@ -67,9 +68,9 @@ pub(crate) struct Arguments {
     /// messages, unless it goes to another node.
     #[arg(long, value_name = "NAME")]
     pub(super) load_channel: Option<String>,
-    /// With loaded: the size of its messages.
-    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = message_size)]
-    pub(super) load_size: usize,
+    /// With loaded: the size of its messages, by default 1MiB.
+    #[arg(long, value_name = "SIZE", value_parser = message_size)]
+    pub(super) load_size: Option<usize>,
     /// Says so often what has gone through, while a stream runs.
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(super) interval: Option<Duration>,
@@ -88,8 +89,48 @@ pub(crate) struct Arguments {
     #[arg(long, conflicts_with_all = ["cluster", "node", "to", "channel", "interval"])]
     pub(super) figure6: bool,
     /// With --figure6: sizes of packets, by default 8KiB to 128KiB.
-    #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = packet_size, requires = "figure6")]
+    #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = packet_size)]
     pub(super) packet: Vec<usize>,
+}
+
+impl Arguments {
+    /// An option that says nothing about what is measured.
+    pub(super) fn misplaced(&self, kind: Kind) -> Option<&'static str> {
+        let is_loaded = kind == Kind::Loaded;
+        let is_stream = matches!(kind, Kind::Stream | Kind::Flood);
+        let said = [
+            (
+                !self.packet.is_empty(),
+                "--packet, which is for --figure6; sizes of messages are --size",
+            ),
+            (
+                !is_loaded && !self.load.is_empty(),
+                "--load, which is for `loaded`",
+            ),
+            (
+                !is_loaded && self.load_to.is_some(),
+                "--load-to, which is for `loaded`",
+            ),
+            (
+                !is_loaded && self.load_channel.is_some(),
+                "--load-channel, which is for `loaded`",
+            ),
+            (
+                !is_loaded && self.load_size.is_some(),
+                "--load-size, which is for `loaded`",
+            ),
+            (
+                !is_stream && self.interval.is_some(),
+                "--interval, which is for `stream` and `flood`",
+            ),
+            (
+                !is_stream && self.direction != Direction::There,
+                "--direction, which is for `stream` and `flood`",
+            ),
+        ];
+        said.into_iter()
+            .find_map(|(is_said, what)| is_said.then_some(what))
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -83,8 +83,17 @@ impl<'a> Gateways<'a> {
             let Some(tag) = one.tag.take() else {
                 continue;
             };
-            let Answer::Seen(mut seen) = one.partner.stop(tag)? else {
-                return Err(one.partner.nonsense());
+            let mut seen = match one.partner.stop_within(tag, PATIENCE)? {
+                Some(Answer::Seen(seen)) => seen,
+                Some(_) => return Err(one.partner.nonsense()),
+                None => {
+                    say(&format!(
+                        "madgate: {} does not say what it did: it was restarted meanwhile, or \
+                         cannot be reached",
+                        one.partner.name()
+                    ));
+                    continue;
+                }
             };
             let cluster = one.partner.channel.session().cluster();
             let names = one.networks.map(|network| &cluster.network(network).name);

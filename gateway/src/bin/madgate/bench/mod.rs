@@ -72,6 +72,11 @@ pub(crate) fn half_round_trip_us(
     Ok(found.times.p50_us)
 }
 
+/// The load beside messages, in percent, unless somebody says otherwise,
+const LOADS: &[u32] = &[0, 50, 100];
+/// and the size of its messages.
+const LOAD_BYTES: usize = 1 << 20;
+
 /// How long something is measured.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
@@ -96,6 +101,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
             svg: arguments.svg.as_deref(),
         });
     };
+    if let Some(what) = arguments.misplaced(kind) {
+        return Err(Failure::new(format!(
+            "{} does nothing with {what}",
+            kind.name()
+        )));
+    }
+    if let Some(path) = &arguments.svg {
+        // Where it cannot be written, that is said before anything is measured.
+        let file = fs::OpenOptions::new().append(true).create(true).open(path);
+        file.or_fail(|| format!("cannot write {}", path.display()))?;
+    }
     limits::raise_descriptors();
     let bench = Bench {
         arguments,
@@ -147,7 +163,7 @@ impl Bench<'_> {
                 channel,
                 node: *node,
             },
-            message_bytes: self.arguments.load_size,
+            message_bytes: self.arguments.load_size.unwrap_or(LOAD_BYTES),
         });
         let mut gateways = Gateways::between(&channel, to)?;
         let nodes = gateways.nodes().chain([own, to]);
@@ -184,8 +200,12 @@ impl Bench<'_> {
         let arguments = self.arguments;
         if let Some(load) = load {
             let full = load.alone(plan)?;
-            let loads = arguments.load.iter();
+            let loads = match arguments.load.as_slice() {
+                [] => LOADS,
+                loads => loads,
+            };
             return loads
+                .iter()
                 .map(|percent| load.beside(partner, size, (*percent, full), plan))
                 .map(|found| found.map(Figures::Latency))
                 .collect();

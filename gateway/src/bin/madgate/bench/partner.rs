@@ -79,13 +79,18 @@ impl<'a> Partner<'a> {
 
     /// Ends what was ordered, where the other end sends nothing; returns what it says then.
     pub(super) fn stop(&self, tag: u64) -> Result<Answer, Failure> {
+        let answer = self.stop_within(tag, SILENCE_LIMIT)?;
+        answer.ok_or_else(|| self.silence())
+    }
+
+    /// The same with a limit of its own; `None` if nothing is heard until then.
+    pub(super) fn stop_within(&self, tag: u64, limit: Duration) -> Result<Option<Answer>, Failure> {
         self.send_stop(tag)?;
         loop {
-            match self.answer(tag, SILENCE_LIMIT)? {
+            match self.answer(tag, limit)? {
                 // The answer to an order that was repeated for nothing.
                 Some(Answer::Ready | Answer::Busy | Answer::Unable) => {}
-                Some(answer) => return Ok(answer),
-                None => return Err(self.silence()),
+                answer => return Ok(answer),
             }
         }
     }
