@@ -93,6 +93,7 @@ impl Action {
 fn main() -> ExitCode {
     let command = Command::parse();
     let result = child::follow_parent()
+        .and_then(|()| signals::outlive_file_limits())
         .and_then(|()| logging::start(command.log.as_deref(), command.action.usual_log()))
         .and_then(|()| command.action.run());
     result.unwrap_or_else(|failure| {
