@@ -20,12 +20,12 @@ use crate::fitting::Fitting;
 use crate::keeper::Keeper;
 use crate::receiver::Receiver;
 use crate::receiver::crew::Crew;
-use crate::router::Router;
+use crate::router::{Router, largest_fragment};
 use crate::sender::Sender;
 
 /// The least part of a gateway's memory that must be left for promises when its receivers'
 /// batches have theirs.
-const LEAST_PROMISED: u64 = 4 << 20;
+const LEAST_PROMISED: u64 = 3 << 20;
 
 /// A gateway: it forwards for as long as it lives.
 ///
@@ -73,6 +73,16 @@ impl Gateway {
         fit: impl FnMut(EstablishedLink) -> EstablishedLink + Send + 'static,
     ) -> Result<Self, StartError> {
         Self::start_with(cluster, node, Fitting::new(fit))
+    }
+
+    /// Whether a gateway at `node` has the memory that its batches need, as
+    /// [`start`](Self::start) will find.
+    ///
+    /// # Errors
+    /// [`StartError::MemoryTooSmall`] when it has not.
+    pub fn check_memory(cluster: &Cluster, node: NodeId) -> Result<(), StartError> {
+        let largest_fragment = largest_fragment(cluster, node);
+        MemoryPlan::new(cluster, node, largest_fragment).map(drop)
     }
 
     fn start_with(cluster: Arc<Cluster>, node: &str, fitting: Fitting) -> Result<Self, StartError> {

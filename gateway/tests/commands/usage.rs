@@ -276,3 +276,38 @@ fn a_key_that_others_can_read_is_refused() {
     assert_eq!(code, Some(1));
     assert!(stderr.contains("session.key"), "{stderr}");
 }
+
+#[test]
+fn options_that_say_nothing_about_what_is_measured_are_refused() {
+    let world = World::new("30s");
+    let cluster = world.cluster();
+    for (more, expected) in [
+        (["pingpong", "--packet", "8KiB"], "--figure6"),
+        (["pingpong", "--load", "50"], "`loaded`"),
+        (["stream", "--load-to", "gw"], "`loaded`"),
+        (["stream", "--load-size", "8B"], "`loaded`"),
+        (["ping", "--direction", "both"], "`stream`"),
+        (["pingpong", "--interval", "1s"], "`stream`"),
+        (["pingpong", "--svg", "/no/folder/x.svg"], "cannot write"),
+    ] {
+        let way = ["--node", "a0", "--to", "b0"];
+        let arguments = [OsStr::new("bench"), cluster.as_os_str()].into_iter();
+        let rest = way.iter().chain(&more).map(OsStr::new);
+        let arguments: Vec<_> = arguments.chain(rest).collect();
+        let (code, stderr) = words(&arguments);
+        assert_eq!(code, Some(1), "{more:?}: {stderr}");
+        assert!(stderr.contains(expected), "{more:?}: {stderr}");
+    }
+}
+
+#[test]
+fn what_a_gateway_would_refuse_is_found_before() {
+    let world = World::new("30s");
+    let cluster = world.cluster();
+    let text = std::fs::read_to_string(&cluster).unwrap();
+    let cramped = "\n[gateway]\ndepth = 64\nbatch = \"16MiB\"\nmemory = \"8MiB\"\n";
+    std::fs::write(&cluster, text + cramped).unwrap();
+    let (code, stderr) = words(&[OsStr::new("check"), cluster.as_os_str()]);
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(stderr.contains("a memory of 8MiB is too small"), "{stderr}");
+}

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
+use madgate_gateway::Gateway;
 use madgate_gtm::Budget;
 use madgate_tm::Protocol;
 use madgate_tm::hsl::Card;
@@ -40,13 +41,26 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     print(&describe(&cluster))?;
     warn(&file, cluster.warnings());
-    // Last, so that a file can be looked at where the key is not.
-    match SessionKey::load(cluster.key_file()) {
-        Ok(_) => Ok(()),
-        Err(error) => {
-            say(&format!("{file}: {error}"));
-            Err(Failure::new(format!("{file}: 1 mistake")))
+    let mut mistakes = 0;
+    for gateway in cluster.gateways() {
+        if let Err(error) = Gateway::check_memory(&cluster, gateway) {
+            mistakes += 1;
+            if mistakes <= LISTED {
+                say(&format!("{file}: {}: {error}", cluster.node_name(gateway)));
+            }
         }
+    }
+    // Last, so that a file can be looked at where the key is not.
+    if let Err(error) = SessionKey::load(cluster.key_file()) {
+        mistakes += 1;
+        say(&format!("{file}: {error}"));
+    }
+    match mistakes {
+        0 => Ok(()),
+        count => Err(Failure::new(format!(
+            "{file}: {}",
+            counted(count, "mistake")
+        ))),
     }
 }
 

@@ -1,13 +1,16 @@
 //! `madgate cp`: copies files and folders to another node.
 
 use std::collections::hash_map::RandomState;
+use std::ffi::OsString;
 use std::hash::{BuildHasher, Hasher};
+use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use indicatif::{ProgressBar, ProgressStyle};
 use madgate_vchannel::{Channel, NodeId, PackError, UnpackError};
 use thiserror::Error;
@@ -15,7 +18,7 @@ use thiserror::Error;
 use crate::failure::{Context, Failure};
 use crate::files::send::{Peer, Report, send};
 use crate::files::walk::Source;
-use crate::files::wire::{Reply, Request, WireError};
+use crate::files::wire::{MAX_PATH_BYTES, Reply, Request, WireError};
 use crate::node::{channel_to, find, join, leave, read_cluster};
 use crate::output::{print, say};
 use crate::service::talk::{self, Incoming, TalkError};
@@ -45,7 +48,7 @@ pub(crate) struct Arguments {
     /// Where to: a node, and a path relative to the folder that it serves. A folder that is
     /// there is copied into; what is missing on the way is made. A path that ends in "/" is a
     /// folder.
-    #[arg(value_name = "DEST:PATH", value_parser = target)]
+    #[arg(value_name = "DEST:PATH", value_parser = OsStringValueParser::new().try_map(target))]
     destination: Target,
 }
 
@@ -54,16 +57,22 @@ pub(crate) struct Arguments {
 struct Target {
     node: String,
     /// Relative to the folder that the node serves.
-    path: String,
+    path: Bytes,
 }
 
-fn target(text: &str) -> Result<Target, String> {
-    let (node, path) = text
-        .split_once(':')
-        .ok_or("it names no node; expected DEST:PATH, such as \"b0:incoming/\"")?;
+fn target(text: OsString) -> Result<Target, String> {
+    let text = Bytes::from(text.into_vec());
+    let colon = text.iter().position(|byte| *byte == b':');
+    let colon = colon.ok_or("it names no node; expected DEST:PATH, such as \"b0:incoming/\"")?;
+    let path = text.slice(colon + 1..);
+    if path.len() > MAX_PATH_BYTES {
+        return Err(format!(
+            "its path is too long: it has more than {MAX_PATH_BYTES} bytes"
+        ));
+    }
     Ok(Target {
-        node: node.to_owned(),
-        path: path.to_owned(),
+        node: String::from_utf8_lossy(&text[..colon]).into_owned(),
+        path,
     })
 }
 
@@ -90,10 +99,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let mut shown = None;
     let mut report = Report::default();
     let started = Instant::now();
-    let path = Bytes::copy_from_slice(path.as_bytes());
-    let result = send(&mut destination, &sources, path, &mut report, |bytes| {
-        shown.get_or_insert_with(|| bar(&sources)).inc(bytes);
-    });
+    let result = send(
+        &mut destination,
+        &sources,
+        path.clone(),
+        &mut report,
+        |bytes| {
+            shown.get_or_insert_with(|| bar(&sources)).inc(bytes);
+        },
+    );
     let took = started.elapsed();
     if let Some(bar) = shown {
         bar.finish_and_clear();

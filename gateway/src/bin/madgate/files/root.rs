@@ -2,13 +2,12 @@
 //! and links are not followed.
 
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, RawMode, fchmod, fsync, mkdirat, openat, statat,
+    AtFlags, FileType, Mode, OFlags, RawMode, fchmod, fsync, mkdirat, open, openat, statat,
 };
 use rustix::io::Errno;
 
@@ -48,12 +47,9 @@ pub(crate) enum Found {
 impl Root {
     /// The folder at `path`; the only path of which links are followed.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        let folder = File::open(path)?;
-        if !folder.metadata()?.is_dir() {
-            return Err(Errno::NOTDIR.into());
-        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self {
-            folder: folder.into(),
+            folder: open(path, flags, Mode::empty())?,
         })
     }
 

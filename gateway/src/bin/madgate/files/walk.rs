@@ -14,6 +14,7 @@ use walkdir::WalkDir;
 
 use super::receive::words;
 use super::root::MODE_MASK;
+use super::wire::MAX_PATH_BYTES;
 
 /// A file or folder that is copied with all that is in it.
 #[derive(Debug, Clone)]
@@ -144,6 +145,12 @@ fn walk_one(source: &Source, visit: &mut impl FnMut(Step) -> bool) -> bool {
 fn step(source: &Source, path: &Path, metadata: &Metadata) -> Step {
     let target = target(source, path);
     let path = path.to_owned();
+    if target.len() > MAX_PATH_BYTES {
+        return Step::Problem {
+            path,
+            reason: format!("is too long a path: more than {MAX_PATH_BYTES} bytes"),
+        };
+    }
     if metadata.is_dir() {
         Step::Folder {
             path,
