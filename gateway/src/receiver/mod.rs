@@ -330,6 +330,10 @@ impl Receiver {
         }
         self.note_deadlines(index);
         self.serve_touched();
+        if progress && self.engine.hands_over() {
+            // Nothing was sent, which would have ended the stage.
+            self.watch.end(Stage::HandingOver);
+        }
         progress
     }
 
