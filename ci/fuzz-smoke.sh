@@ -25,13 +25,21 @@ export RUSTFLAGS="--cfg fuzzing -Cpasses=sancov-module -Ccodegen-units=1 \
 triple=$(rustc -vV | sed -n 's/^host: //p')
 cargo build --release --manifest-path fuzz/Cargo.toml --target "$triple" --target-dir fuzz/target
 
-for source in fuzz/fuzz_targets/*.rs; do
-    name=$(basename "$source" .rs)
-    mkdir -p "fuzz/artifacts/$name" "fuzz/target/found/$name"
-    printf '\n==> %s\n' "$name"
-    # New inputs go to the first folder; the corpus in the tree stays as it is.
-    "fuzz/target/$triple/release/$name" "fuzz/target/found/$name" "fuzz/corpus/$name" \
-        -artifact_prefix="fuzz/artifacts/$name/" -max_total_time="${FUZZ_SECONDS:-10}" \
-        -timeout=10 -rss_limit_mb=2048 -print_final_stats=0 -verbosity=0
-done
+# Fuzzes the target "$1". New inputs go to the first folder; the corpus in the tree stays as it
+# is. What it says is printed when it ends, so that targets can run beside each other.
+fuzz() {
+    mkdir -p "fuzz/artifacts/$1" "fuzz/target/found/$1"
+    local status=0 said
+    said=$("fuzz/target/$triple/release/$1" "fuzz/target/found/$1" "fuzz/corpus/$1" \
+        -artifact_prefix="fuzz/artifacts/$1/" -max_total_time="${FUZZ_SECONDS:-10}" \
+        -timeout=10 -rss_limit_mb=2048 -print_final_stats=0 -verbosity=0 2>&1) || status=$?
+    printf '\n==> %s\n%s\n' "$1" "$said"
+    return "$status"
+}
+export triple
+export -f fuzz
+
+# A target that finds something does not keep the others from running.
+basename --multiple --suffix=.rs fuzz/fuzz_targets/*.rs |
+    xargs --max-procs="$(nproc)" --replace=TARGET bash -c 'fuzz TARGET'
 echo "nothing found"
