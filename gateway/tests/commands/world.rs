@@ -232,7 +232,7 @@ fn list(top: &Path, folder: &Path, names: &mut Vec<String>) {
     }
 }
 
-fn program<'a>(arguments: impl IntoIterator<Item = &'a OsStr>) -> Command {
+pub(crate) fn program<'a>(arguments: impl IntoIterator<Item = &'a OsStr>) -> Command {
     let mut command = Command::new(PROGRAM);
     command.args(arguments);
     command

@@ -1,7 +1,7 @@
 //! `[[node]]`: where ranges become nodes.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Range;
 
 use madgate_tm::Endpoint;
@@ -231,9 +231,9 @@ impl NodeReader<'_> {
                     return;
                 }
             };
-            if is_unspecified(&endpoint) {
+            if let Some(group) = stands_for(&endpoint) {
                 let message = format!(
-                    "address \"{}\" on network \"{}\" stands for every address of its host, and no other node can dial it",
+                    "address \"{}\" on network \"{}\" stands for {group}, and no other node can dial it",
                     self.text, network.name
                 );
                 let help = "write the address or the host name at which the other nodes reach it";
@@ -254,13 +254,19 @@ impl NodeReader<'_> {
     }
 }
 
-/// Whether an address is one to listen on only: `0.0.0.0`, `[::]`, or the former within IPv6.
-fn is_unspecified(endpoint: &Endpoint) -> bool {
-    let Some(host) = endpoint.host() else {
-        return false;
-    };
-    host.parse::<IpAddr>()
-        .is_ok_and(|ip| ip.to_canonical().is_unspecified())
+/// What an address stands for, if not for one host: all addresses to listen on (`0.0.0.0`,
+/// `[::]`, or the former within IPv6), or receivers of what has no connections.
+fn stands_for(endpoint: &Endpoint) -> Option<&'static str> {
+    let ip = endpoint.host()?.parse::<IpAddr>().ok()?.to_canonical();
+    if ip.is_unspecified() {
+        Some("every address of its host")
+    } else if ip.is_multicast() {
+        Some("a multicast group")
+    } else if ip == IpAddr::V4(Ipv4Addr::BROADCAST) {
+        Some("every host of a network")
+    } else {
+        None
+    }
 }
 
 fn read_name(name: &str, span: &Range<usize>, report: &mut Report) -> Option<Pattern> {

@@ -240,6 +240,13 @@ fn every_mistake_is_found() {
             "[::ffff:0.0.0.0]:7100",
             "no other node can dial it",
         ),
+        ("10.0.0.9:7100", "239.1.2.3:7100", "a multicast group"),
+        ("10.0.0.9:7100", "[ff02::1]:7100", "a multicast group"),
+        (
+            "10.0.0.9:7100",
+            "255.255.255.255:7100",
+            "every host of a network",
+        ),
         (
             "10.0.0.[1-4]:7100",
             "0.0.0.[0-3]:7100",

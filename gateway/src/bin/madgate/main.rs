@@ -45,7 +45,7 @@ use failure::Failure;
 #[command(name = "madgate", version, arg_required_else_help = true)]
 struct Command {
     /// What is logged to stderr, such as "info"; otherwise MADGATE_LOG says so.
-    #[arg(long, global = true, value_name = "FILTER")]
+    #[arg(long, global = true, value_name = "FILTER", value_parser = logging::read_filter)]
     log: Option<String>,
     #[command(subcommand)]
     action: Action,
