@@ -11,8 +11,8 @@ use std::ops::Range;
 use madgate_gtm::Header;
 use madgate_gtm::transit::{Lane, Run};
 use madgate_gtm::wire::{
-    CHARGE_PER_FRAME, Flags, HEADER_BYTES, Kind, OPENING_BYTES, Opening, SMALL_PAYLOAD_BYTES,
-    checksum,
+    CHARGE_PER_FRAME, Flags, HEADER_BYTES, HeaderRef, Kind, OPENING_BYTES, Opening,
+    SMALL_PAYLOAD_BYTES, checksum,
 };
 
 use crate::fault::Fault;
@@ -72,26 +72,27 @@ pub(crate) fn scan(bytes: &[u8], rules: Rules, items: &mut Vec<Item>) -> Result<
     let mut scanned = Scanned::default();
     let first = items.len();
     while let Some(head) = bytes[scanned.used..].first_chunk::<HEADER_BYTES>() {
-        let header = Header::parse(head)?;
-        rules.check(&header)?;
+        let header = Header::check(head)?;
+        rules.check(header)?;
         let start = scanned.used;
         let end = start + header.frame_bytes();
-        if header.kind == Kind::Data && rules.lane == Lane::Bulk {
-            scanned.last = Some((start, header));
+        if header.is_data() && rules.lane == Lane::Bulk {
+            scanned.last = Some((start, header.read()));
         }
         if end > bytes.len() {
-            scanned.partial = Some(header);
+            scanned.partial = Some(header.read());
             break;
         }
         scanned.used = end;
-        if header.kind != Kind::Data {
+        if !header.is_data() {
+            let header = header.read();
             if header.is_intact_control() {
                 items.push(Item::Control(header));
             } else {
                 scanned.corrupt += 1;
             }
-        } else if header.flags.has(Flags::OPEN) {
-            let payload = &bytes[start + HEADER_BYTES..end];
+        } else if header.flags().has(Flags::OPEN) {
+            let (header, payload) = (header.read(), &bytes[start + HEADER_BYTES..end]);
             if checksum::is_intact(&header, payload) {
                 let opening = Opening::parse(payload)?;
                 items.push(Item::Opening {
@@ -103,9 +104,9 @@ pub(crate) fn scan(bytes: &[u8], rules: Rules, items: &mut Vec<Item>) -> Result<
                 // The source repeats an opening that is not answered.
                 scanned.corrupt += 1;
             }
-        } else if items.len() == first || !extend(items, &header, start) {
+        } else if items.len() == first || !extend(items, header, start) {
             items.push(Item::Run {
-                run: run_of(&header, rules.lane),
+                run: run_of(&header.read(), rules.lane),
                 at: start..end,
                 largest: end - start,
             });
@@ -128,16 +129,16 @@ pub(crate) fn run_of(header: &Header, lane: Lane) -> Run {
 }
 
 /// Adds a data frame that starts at `start` to the last run, if it continues it.
-fn extend(items: &mut [Item], header: &Header, start: usize) -> bool {
+fn extend(items: &mut [Item], header: HeaderRef<'_>, start: usize) -> bool {
     let Some(Item::Run { run, at, largest }) = items.last_mut() else {
         return false;
     };
     let bytes = header.frame_bytes();
     let continues = run.lane == Lane::Urgent
         && at.end == start
-        && run.end == header.position
-        && run.label == header.label
-        && run.flow == header.flow
+        && run.end == header.position()
+        && run.label == header.label()
+        && run.flow == header.flow()
         && run.bytes + bytes <= RUN_BYTES;
     if continues {
         run.end = header.end_position();
@@ -151,23 +152,24 @@ fn extend(items: &mut [Item], header: &Header, start: usize) -> bool {
 
 impl Rules {
     /// Whether a frame with this header may come on the lane at all.
-    pub(crate) fn check(&self, header: &Header) -> Result<(), Fault> {
+    #[inline]
+    pub(crate) fn check(&self, header: HeaderRef<'_>) -> Result<(), Fault> {
         if header.frame_bytes() > self.largest_frame {
             return Err(Fault::TooLong {
                 bytes: header.frame_bytes(),
                 most: self.largest_frame,
             });
         }
-        let may_come = match header.kind {
+        let may_come = match header.kind() {
             Kind::Data => self.goes_ahead,
             Kind::Ping | Kind::Pong => self.lane == Lane::Urgent,
             Kind::Credit | Kind::Refusal => self.lane == Lane::Urgent && !self.goes_ahead,
             Kind::Probe | Kind::Close | Kind::Lost => self.lane == Lane::Urgent && self.goes_ahead,
         };
         if !may_come {
-            return Err(Fault::WrongWay(header.kind));
+            return Err(Fault::WrongWay(header.kind()));
         }
-        if header.flags.has(Flags::HEADER_ONLY) {
+        if header.flags().has(Flags::HEADER_ONLY) {
             return Err(Fault::WithoutChecksum);
         }
         Ok(())

@@ -10,7 +10,7 @@ use crate::cluster::{ChannelId, NodeId};
 use crate::delivery::Delivery;
 use crate::error::{PackError, TrySendError, UnpackError};
 use crate::packing::Packing;
-use crate::session::{Core, Early, Session};
+use crate::session::{Core, Session};
 use crate::unpacking::Unpacking;
 
 /// A closed world of communication: messages from one node to another over one channel
@@ -48,7 +48,16 @@ impl Channel {
     /// When no route leads there, this thread packs a message to that node already, or
     /// messages that were packed before could not be delivered (said once; the next call
     /// begins anew).
+    #[inline]
     pub fn begin_packing(&self, to: NodeId) -> Result<Packing<'_>, PackError> {
+        // Made where the caller keeps it, and not moved there.
+        let (flow, message, scratch) = self.claim_packing(to)?;
+        Ok(Packing::new(self, flow, message, scratch))
+    }
+
+    /// The flow to a node, for this thread; the number of a message on it, and memory for small
+    /// blocks.
+    fn claim_packing(&self, to: NodeId) -> Result<(u32, u32, Vec<u8>), PackError> {
         let inner = self.session.inner();
         let thread = this_thread();
         let mut core = inner.lock();
@@ -60,9 +69,7 @@ impl Channel {
                 None => {
                     flow.packer = Some(thread);
                     let scratch = std::mem::take(&mut flow.scratch);
-                    let message = flow.flow.begin_message();
-                    drop(core);
-                    return Ok(Packing::new(self, index, message, scratch));
+                    return Ok((index, flow.flow.begin_message(), scratch));
                 }
                 Some(packer) if packer == thread => {
                     return Err(PackError::AlreadyPacking {
@@ -123,12 +130,11 @@ impl Channel {
     ///
     /// # Errors
     /// None that this version knows; a message that breaks off says so when it is unpacked.
+    #[inline]
     pub fn begin_unpacking(&self) -> Result<Unpacking<'_>, UnpackError> {
-        let claimed = self
-            .session
-            .inner()
-            .wait(None, None, |core| self.claim_any(core));
-        Ok(self.unpack(claimed.unwrap_or_else(|| unreachable!("waits without a limit"))))
+        let mut unpacking = Unpacking::new(self);
+        self.wait_to_claim(&mut unpacking, None);
+        Ok(unpacking)
     }
 
     /// Waits for the next message from anyone, for `within` at most.
@@ -140,11 +146,9 @@ impl Channel {
         within: Duration,
     ) -> Result<Option<Unpacking<'_>>, UnpackError> {
         let deadline = Instant::now().checked_add(within);
-        let claimed = self
-            .session
-            .inner()
-            .wait(deadline, None, |core| self.claim_any(core));
-        Ok(claimed.map(|claimed| self.unpack(claimed)))
+        let mut unpacking = Unpacking::new(self);
+        let is_claimed = self.wait_to_claim(&mut unpacking, deadline);
+        Ok(is_claimed.then_some(unpacking))
     }
 
     /// Waits for the next message from one node.
@@ -155,11 +159,12 @@ impl Channel {
         if self.session.cluster().node_with_rank(from.rank()).is_none() {
             return Err(UnpackError::UnknownNode { rank: from.rank() });
         }
-        let claimed = self
-            .session
-            .inner()
-            .wait(None, None, |core| self.claim_from(core, from));
-        Ok(self.unpack(claimed.unwrap_or_else(|| unreachable!("waits without a limit"))))
+        let mut unpacking = Unpacking::new(self);
+        let claimed = self.session.inner().wait(None, None, |core| {
+            self.claim_from(core, from, &mut unpacking)
+        });
+        self.claimed(claimed);
+        Ok(unpacking)
     }
 
     /// The next message from anyone, if there is one now. Looks at the network once.
@@ -222,30 +227,45 @@ impl Channel {
         self.session.cluster().node_name(node).to_owned()
     }
 
+    /// Waits for the next message from anyone. Returns whether one came before the deadline.
+    fn wait_to_claim(&self, unpacking: &mut Unpacking<'_>, deadline: Option<Instant>) -> bool {
+        let claimed = self
+            .session
+            .inner()
+            .wait(deadline, None, |core| self.claim_any(core, unpacking));
+        self.claimed(claimed)
+    }
+
     /// Takes the next flow that has a message.
-    fn claim_any(&self, core: &mut Core) -> Option<Claimed> {
+    fn claim_any(&self, core: &mut Core, unpacking: &mut Unpacking<'_>) -> Option<HasChores> {
         while let Some(index) = core.channels[self.id.index()].flows.pop_front() {
             let flow = &mut core.in_flows[index as usize];
             flow.is_ready = false;
             if flow.has_message() {
-                return Some(Claimed::new(core, index));
+                return Some(claim(core, index, unpacking));
             }
         }
         None
     }
 
-    fn claim_from(&self, core: &mut Core, from: NodeId) -> Option<Claimed> {
+    fn claim_from(
+        &self,
+        core: &mut Core,
+        from: NodeId,
+        unpacking: &mut Unpacking<'_>,
+    ) -> Option<HasChores> {
         let index = core.in_flow(from, self.id)?;
         // It stays in the list of flows that are ready, where it will be passed over.
         let has_message = core.in_flows[index as usize].has_message();
-        has_message.then(|| Claimed::new(core, index))
+        has_message.then(|| claim(core, index, unpacking))
     }
 
-    fn unpack(&self, claimed: Claimed) -> Unpacking<'_> {
-        if claimed.is_dirty {
+    /// A message was claimed, or none came: does what follows from it. Returns which.
+    fn claimed(&self, claimed: Option<HasChores>) -> bool {
+        if claimed == Some(HasChores(true)) {
             self.session.inner().flush_dirty();
         }
-        Unpacking::new(self, claimed.flow, claimed.source, claimed.early)
+        claimed.is_some()
     }
 }
 
@@ -257,33 +277,23 @@ fn this_thread() -> ThreadId {
     ID.with(|id| *id)
 }
 
-/// A message that a thread is about to unpack.
-struct Claimed {
-    flow: u32,
-    source: NodeId,
-    /// The message, if it was taken out of the flow; else the flow is claimed for it.
-    early: Option<Early>,
-    /// Whether something is to be sent, such as credit.
-    is_dirty: bool,
-}
+/// Whether something is to be sent, such as credit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct HasChores(bool);
 
-impl Claimed {
-    fn new(core: &mut Core, index: u32) -> Self {
-        core.messages_claimed = core.messages_claimed.wrapping_add(1);
-        let flow = &mut core.in_flows[index as usize];
-        let source = NodeId(flow.source);
-        flow.is_claimed = true;
-        flow.inbox.begin_message();
-        let early = flow.inbox.take_early();
-        if early.is_some() {
-            core.give_back(index);
-            core.unclaim(index);
-        }
-        Self {
-            flow: index,
-            source,
-            early,
-            is_dirty: core.has_chores(),
-        }
+/// Claims a flow for the message that is next on it, or takes that out if it is small. All that
+/// `unpacking` has to know is written while the lock is held: letting go of it waits for what was
+/// written, and moving `unpacking` need not.
+fn claim(core: &mut Core, index: u32, unpacking: &mut Unpacking<'_>) -> HasChores {
+    core.messages_claimed = core.messages_claimed.wrapping_add(1);
+    let flow = &mut core.in_flows[index as usize];
+    flow.is_claimed = true;
+    flow.inbox.begin_message();
+    let early = unpacking.claim(index, NodeId(flow.source));
+    flow.inbox.take_early(early);
+    if early.is_some() {
+        core.give_back(index);
+        core.unclaim(index);
     }
+    HasChores(core.has_chores())
 }

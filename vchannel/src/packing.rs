@@ -6,7 +6,6 @@ use bytes::Bytes;
 use madgate_gtm::wire::{
     DESCRIPTOR_BYTES, Descriptor, Flags, HEADER_BYTES, ReceiveMode, SMALL_PAYLOAD_BYTES, SendMode,
 };
-use madgate_tm::Piece;
 
 use crate::channel::Channel;
 use crate::cluster::NodeId;
@@ -114,8 +113,14 @@ enum State {
 }
 
 impl<'a> Packing<'a> {
-    pub(crate) fn new(channel: &'a Channel, flow: u32, message: u32, mut scratch: Vec<u8>) -> Self {
-        scratch.clear();
+    /// A message on a flow that is claimed for it; `scratch` is empty.
+    #[inline]
+    pub(crate) const fn new(
+        channel: &'a Channel,
+        flow: u32,
+        message: u32,
+        scratch: Vec<u8>,
+    ) -> Self {
         Self {
             channel,
             flow,
@@ -149,10 +154,11 @@ impl<'a> Packing<'a> {
     ///
     /// # Errors
     /// When the destination is lost; the message is then given up.
+    #[inline]
     pub fn pack_safer(&mut self, block: &[u8], receive: ReceiveMode) -> Result<(), PackError> {
         let descriptor = self.describe(block.len(), SendMode::Safer, receive)?;
         if block.len() + DESCRIPTOR_BYTES <= SMALL_PAYLOAD_BYTES {
-            return self.pack_small(descriptor, &Piece::new(block));
+            return self.pack_small(descriptor, block);
         }
         self.pack_bytes(descriptor, Bytes::copy_from_slice(block))
     }
@@ -176,10 +182,11 @@ impl<'a> Packing<'a> {
     ///
     /// # Errors
     /// As [`pack_safer`](Self::pack_safer).
+    #[inline]
     pub fn pack_cheaper(&mut self, block: &'a [u8], receive: ReceiveMode) -> Result<(), PackError> {
         let descriptor = self.describe(block.len(), SendMode::Cheaper, receive)?;
         if block.len() + DESCRIPTOR_BYTES <= SMALL_PAYLOAD_BYTES {
-            return self.pack_small(descriptor, &Piece::new(block));
+            return self.pack_small(descriptor, block);
         }
         self.lend(descriptor, Lent::Bytes(block))
     }
@@ -189,10 +196,11 @@ impl<'a> Packing<'a> {
     ///
     /// # Errors
     /// As [`pack_safer`](Self::pack_safer).
+    #[inline]
     pub fn pack_owned(&mut self, block: Bytes, receive: ReceiveMode) -> Result<(), PackError> {
         let descriptor = self.describe(block.len(), SendMode::Cheaper, receive)?;
         if block.len() + DESCRIPTOR_BYTES <= SMALL_PAYLOAD_BYTES {
-            return self.pack_small(descriptor, &Piece::new(&block));
+            return self.pack_small(descriptor, &block);
         }
         self.pack_bytes(descriptor, block)
     }
@@ -204,6 +212,7 @@ impl<'a> Packing<'a> {
     ///
     /// # Errors
     /// When the destination is lost; names what was not delivered.
+    #[inline]
     pub fn end_packing(mut self) -> Result<(), PackError> {
         self.end(false)
     }
@@ -228,20 +237,30 @@ impl<'a> Packing<'a> {
 
     // ---- inside -------------------------------------------------------------------------
 
+    #[inline]
     fn describe(
-        &mut self,
+        &self,
         length: usize,
         send: SendMode,
         receive: ReceiveMode,
     ) -> Result<Descriptor, PackError> {
-        if self.state == State::Failed {
-            return Err(self.failed_before());
+        match Descriptor::new(length as u64, send, receive) {
+            Some(descriptor) if self.state != State::Failed => Ok(descriptor),
+            _ => Err(self.not_described(length)),
         }
-        let bytes = length as u64;
-        Descriptor::new(bytes, send, receive).ok_or(PackError::TooLong { bytes })
     }
 
-    fn pack_small(&mut self, descriptor: Descriptor, block: &Piece<'_>) -> Result<(), PackError> {
+    #[cold]
+    fn not_described(&self, length: usize) -> PackError {
+        if self.state == State::Failed {
+            self.failed_before()
+        } else {
+            let bytes = length as u64;
+            PackError::TooLong { bytes }
+        }
+    }
+
+    fn pack_small(&mut self, descriptor: Descriptor, block: &[u8]) -> Result<(), PackError> {
         let record_bytes = DESCRIPTOR_BYTES + block.len();
         if self.scratch.len() + record_bytes > SMALL_PAYLOAD_BYTES {
             self.push_scratch()?;
@@ -249,10 +268,9 @@ impl<'a> Packing<'a> {
         if self.scratch.is_empty() {
             self.first = self.next_block;
         }
+        self.scratch.reserve(record_bytes);
         self.scratch.extend_from_slice(&descriptor.to_bytes());
-        let start = self.scratch.len();
-        self.scratch.resize(start + block.len(), 0);
-        block.copy_to(&mut self.scratch[start..]);
+        self.scratch.extend_from_slice(block);
         self.next_block += 1;
         Ok(())
     }
@@ -504,10 +522,17 @@ impl<'a> Packing<'a> {
 }
 
 impl Drop for Packing<'_> {
+    #[inline]
     fn drop(&mut self) {
-        if self.state == State::Ended {
-            return;
+        if self.state != State::Ended {
+            self.give_up();
         }
+    }
+}
+
+impl Packing<'_> {
+    #[cold]
+    fn give_up(&mut self) {
         let inner = self.channel.session().inner();
         let mut core = inner.lock();
         let flow = &mut core.out_flows[self.flow as usize];

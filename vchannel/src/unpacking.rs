@@ -71,7 +71,7 @@ pub struct Unpacking<'a> {
     source: NodeId,
     next_block: u32,
     /// The whole message, where it was small and all there: the flow is claimed no longer.
-    early: Option<Early>,
+    early: Early,
     /// Blocks that are filled when the message ends.
     kept: Vec<&'a mut [u8]>,
     state: State,
@@ -79,27 +79,35 @@ pub struct Unpacking<'a> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
+    /// No message yet.
+    Unclaimed,
     Unpacking,
     Failed,
     Ended,
 }
 
 impl<'a> Unpacking<'a> {
-    pub(crate) const fn new(
-        channel: &'a Channel,
-        flow: u32,
-        source: NodeId,
-        early: Option<Early>,
-    ) -> Self {
+    /// A message that is still to be [claimed](Self::claim).
+    #[inline]
+    pub(crate) const fn new(channel: &'a Channel) -> Self {
         Self {
             channel,
-            flow,
-            source,
+            flow: 0,
+            source: NodeId(0),
             next_block: 0,
-            early,
+            early: Early::none(),
             kept: Vec::new(),
-            state: State::Unpacking,
+            state: State::Unclaimed,
         }
+    }
+
+    /// The message is the next one of this flow. Returns where it goes if it is small and all
+    /// there.
+    pub(crate) const fn claim(&mut self, flow: u32, source: NodeId) -> &mut Early {
+        self.flow = flow;
+        self.source = source;
+        self.state = State::Unpacking;
+        &mut self.early
     }
 
     /// The node that packed the message.
@@ -242,10 +250,15 @@ impl<'a> Unpacking<'a> {
     /// # Errors
     /// [`UnpackError::Mismatch`] when blocks are left, or other blocks were packed; else
     /// when the message broke off.
+    #[inline]
     pub fn end_unpacking(mut self) -> Result<(), UnpackError> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), UnpackError> {
         self.fill_kept()?;
-        if let Some(early) = &self.early {
-            let packed = early.peek();
+        if self.early.is_some() {
+            let packed = self.early.peek();
             if packed != Packed::End {
                 return Err(self.mismatch(packed, Packed::End));
             }
@@ -291,8 +304,8 @@ impl<'a> Unpacking<'a> {
 
     /// Takes a small block that is there already.
     fn take_if_there(&mut self, into: &mut [u8]) -> bool {
-        if let Some(early) = &mut self.early {
-            let taken = early.take(ReceiveMode::Cheaper, into);
+        if self.early.is_some() {
+            let taken = self.early.take(ReceiveMode::Cheaper, into);
             let is_there = matches!(taken, Taken::Block(_));
             self.next_block += u32::from(is_there);
             return is_there;
@@ -314,8 +327,8 @@ impl<'a> Unpacking<'a> {
 
     /// Waits until it is known what the next block is.
     fn wait_for_block(&mut self) -> Result<Packed, UnpackError> {
-        if let Some(early) = &self.early {
-            return Ok(early.peek());
+        if self.early.is_some() {
+            return Ok(self.early.peek());
         }
         let flow = self.flow;
         let next = self
@@ -349,8 +362,8 @@ impl<'a> Unpacking<'a> {
             return Err(self.failed_before());
         }
         let length = into.len() as u64;
-        if let Some(early) = &mut self.early {
-            if let Taken::Mismatch(packed) = early.take(receive, into) {
+        if self.early.is_some() {
+            if let Taken::Mismatch(packed) = self.early.take(receive, into) {
                 return Err(self.mismatch(packed, Packed::Block { length, receive }));
             }
             self.next_block += 1;
@@ -463,10 +476,18 @@ fn has_arrived(core: &mut Core, flow: u32) -> Option<()> {
 }
 
 impl Drop for Unpacking<'_> {
+    #[inline]
     fn drop(&mut self) {
-        if self.state == State::Ended || self.early.is_some() {
-            return;
+        let is_over = matches!(self.state, State::Unclaimed | State::Ended);
+        if !is_over && !self.early.is_some() {
+            self.give_up();
         }
+    }
+}
+
+impl Unpacking<'_> {
+    #[cold]
+    fn give_up(&mut self) {
         let inner = self.channel.session().inner();
         let mut core = inner.lock();
         core.in_flows[self.flow as usize].is_discarding = true;

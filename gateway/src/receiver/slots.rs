@@ -87,8 +87,9 @@ impl Receiver {
         }
         let mut head = [0; HEADER_BYTES];
         slot.copy_out(0, &mut head);
-        let header = Header::parse(&head)?;
-        input.rules.check(&header)?;
+        let header = Header::check(&head)?;
+        input.rules.check(header)?;
+        let header = header.read();
         let fills_it = header.frame_bytes() == slot.len();
         let is_plain = header.kind == Kind::Data && !header.flags.has(Flags::OPEN);
         Ok(Some(header).filter(|_| fills_it && is_plain))

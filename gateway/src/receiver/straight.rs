@@ -313,8 +313,9 @@ impl Receiver {
         let Some(head) = input.small.first_chunk::<HEADER_BYTES>() else {
             return Ok(Next::Later);
         };
-        let header = Header::parse(head)?;
-        input.rules.check(&header)?;
+        let header = Header::check(head)?;
+        input.rules.check(header)?;
+        let header = header.read();
         let mut begun = std::mem::take(&mut input.small);
         input.note_coming(Some((header, &begun[HEADER_BYTES..])));
         let next = match self.begin_straight(input, &header, &begun) {

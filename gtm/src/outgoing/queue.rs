@@ -120,7 +120,12 @@ impl<D: Clone> Outgoing<D> {
         if self.tail.capacity() - self.tail.len() < frame_bytes {
             self.grow_tail(frame_bytes);
         }
-        self.tail.extend_from_slice(&header.to_bytes());
+        let start = self.tail.len();
+        self.tail.extend_from_slice(&[0; HEADER_BYTES]);
+        // Written where it stays, field by field.
+        if let Some(head) = self.tail[start..].first_chunk_mut() {
+            header.write_to(head);
+        }
         self.tail.extend_from_slice(payload);
         self.retained_bytes += frame_bytes as u64;
     }

@@ -4,7 +4,7 @@
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-use super::{Flags, HEADER_BYTES, Header};
+use super::{Flags, HEADER_BYTES, Header, encoded};
 
 /// CRC-32C of one piece.
 #[must_use]
@@ -51,6 +51,35 @@ impl Running {
 #[must_use]
 pub fn is_intact(header: &Header, payload: &[u8]) -> bool {
     sum_of(header, payload) == header.checksum
+}
+
+/// Whether a data frame that lies in one piece is as its source made it. It begins with a header
+/// that was [checked](Header::check), and is as long as that says.
+#[must_use]
+pub fn is_frame_intact(frame: &[u8]) -> bool {
+    let Some(head) = frame.first_chunk::<HEADER_BYTES>() else {
+        return false;
+    };
+    let covered = if encoded::has_any(head, Flags::HEADER_ONLY) {
+        &head[..]
+    } else {
+        frame
+    };
+    let found = if covered.len() <= COPIED_BYTES {
+        let mut copy = [0; COPIED_BYTES];
+        let copy = &mut copy[..covered.len()];
+        copy.copy_from_slice(covered);
+        encoded::clear_checksum(copy);
+        of(copy)
+    } else {
+        let mut unsealed = *head;
+        encoded::clear_checksum(&mut unsealed);
+        let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
+        digest.update(&unsealed);
+        digest.update(&covered[HEADER_BYTES..]);
+        low(digest.finalize())
+    };
+    found == encoded::checksum(head)
 }
 
 fn sum_of(header: &Header, payload: &[u8]) -> u32 {

@@ -25,6 +25,19 @@ pub(crate) fn message(frame: &[u8]) -> u32 {
     word(frame, 32)
 }
 
+/// The checksum.
+pub(crate) fn checksum(frame: &[u8]) -> u32 {
+    word(frame, CHECKSUM_AT)
+}
+
+/// The checksum field counts as zero where the checksum is taken. The word that it stands in is
+/// written as a whole, as it is read next.
+pub(crate) fn clear_checksum(frame: &mut [u8]) {
+    let word = &mut frame[CHECKSUM_AT..CHECKSUM_AT + 8];
+    let label = u64::from(u32::from_le_bytes([word[4], word[5], word[6], word[7]]));
+    word.copy_from_slice(&(label << 32).to_le_bytes());
+}
+
 /// Gives a frame its place in the flow; it is ready to be sealed.
 pub(crate) fn place(frame: &mut [u8], label: u32, position: u64, want: bool) {
     frame[1] |= Flags::WANT.when(want).bits();
@@ -54,7 +67,7 @@ pub(crate) fn seal(frame: &mut [u8]) {
 /// placing overwrites.
 pub(crate) fn unseal(frame: &mut [u8]) {
     frame[1] &= !Flags::WANT.bits();
-    frame[CHECKSUM_AT..CHECKSUM_AT + 4].fill(0);
+    clear_checksum(frame);
 }
 
 fn word(frame: &[u8], at: usize) -> u32 {

@@ -184,56 +184,42 @@ impl Header {
     ///
     /// # Errors
     /// Names the first field that cannot be.
-    #[inline]
     pub fn parse(bytes: &[u8; HEADER_BYTES]) -> Result<Self, WireError> {
-        // Data is what most frames are; nothing else is to slow it down.
-        if bytes[0] != Kind::Data as u8 {
-            return Self::parse_control(bytes);
-        }
-        let flags = Flags::from_wire(bytes[1]).ok_or(WireError::ReservedFlags(bytes[1]))?;
-        let header = Self::read(Kind::Data, flags, bytes);
-        header.check_data()?;
-        Ok(header)
+        Ok(Self::check(bytes)?.read())
     }
 
-    #[inline(never)]
-    fn parse_control(bytes: &[u8; HEADER_BYTES]) -> Result<Self, WireError> {
-        let kind = Kind::from_wire(bytes[0]).ok_or(WireError::UnknownKind(bytes[0]))?;
-        if bytes[1] != 0 {
-            return Err(WireError::ReservedFlags(bytes[1]));
-        }
-        let header = Self::read(kind, Flags::NONE, bytes);
-        header.check_control()?;
-        Ok(header)
-    }
-
-    /// The fields as they are.
+    /// As [`parse`](Self::parse), but leaves the header where it is. Where frames come by the
+    /// million, few of its fields are needed of each, and one that is put together field by field
+    /// cannot be moved as a whole before it has left the processor's store buffer.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse).
     #[inline]
-    fn read(kind: Kind, flags: Flags, bytes: &[u8; HEADER_BYTES]) -> Self {
+    pub fn check(bytes: &[u8; HEADER_BYTES]) -> Result<HeaderRef<'_>, WireError> {
         let raw: &RawHeader = zerocopy::transmute_ref!(bytes);
-        Self {
-            kind,
-            flags,
-            flow: FlowKey {
-                channel: raw.channel.get(),
-                source: raw.source.get(),
-                destination: raw.destination.get(),
-            },
-            length: raw.length.get(),
-            checksum: raw.checksum.get(),
-            label: raw.label.get(),
-            position: raw.position.get(),
-            message: raw.message.get(),
-            block: raw.block.get(),
-            offset: raw.offset.get(),
+        if !raw.is_possible_data() {
+            raw.check_other()?;
         }
+        Ok(HeaderRef(raw))
     }
 
     /// The header as it goes on the wire.
     #[must_use]
     #[inline]
     pub fn to_bytes(&self) -> [u8; HEADER_BYTES] {
-        zerocopy::transmute!(RawHeader {
+        zerocopy::transmute!(self.to_raw())
+    }
+
+    /// Writes the header as it goes on the wire to where it leaves from.
+    #[inline]
+    pub fn write_to(&self, bytes: &mut [u8; HEADER_BYTES]) {
+        let raw: &mut RawHeader = zerocopy::transmute_mut!(bytes);
+        *raw = self.to_raw();
+    }
+
+    #[inline]
+    fn to_raw(self) -> RawHeader {
+        RawHeader {
             kind: self.kind as u8,
             flags: self.flags.bits(),
             channel: self.flow.channel.into(),
@@ -246,7 +232,7 @@ impl Header {
             message: self.message.into(),
             block: self.block.into(),
             offset: self.offset.into(),
-        })
+        }
     }
 
     /// A frame without payload, sealed and ready to send.
@@ -325,52 +311,6 @@ impl Header {
         HEADER_BYTES + self.length as usize
     }
 
-    #[inline]
-    fn check_data(&self) -> Result<(), WireError> {
-        let opens = self.flags.has(Flags::OPEN);
-        let described = self.flags.has(Flags::DESCRIBED);
-        let most = if opens {
-            SMALL_PAYLOAD_BYTES + OPENING_BYTES
-        } else {
-            MAX_PAYLOAD_BYTES
-        };
-        if self.length as usize > most {
-            return Err(WireError::TooLong(self.length));
-        }
-        let mut least = 0;
-        if opens {
-            least += OPENING_BYTES;
-        }
-        if described {
-            least += super::DESCRIPTOR_BYTES;
-        }
-        if (self.length as usize) < least {
-            return Err(WireError::TooShort {
-                length: self.length,
-                least,
-            });
-        }
-        if self.label == 0 {
-            return Err(WireError::Contradiction("a flow without a label"));
-        }
-        if described && self.offset != 0 {
-            return Err(WireError::Contradiction(
-                "a described block that does not start at 0",
-            ));
-        }
-        if self.flags.has(Flags::ABORT)
-            && (described || self.flags.has(Flags::END) || self.payload_bytes() != 0)
-        {
-            return Err(WireError::Contradiction(
-                "a message that is given up and goes on",
-            ));
-        }
-        if self.position > MAX_POSITION || self.offset > super::descriptor::MAX_BLOCK_BYTES {
-            return Err(WireError::Contradiction("a place that no flow reaches"));
-        }
-        Ok(())
-    }
-
     fn check_control(&self) -> Result<(), WireError> {
         if self.length != 0 {
             return Err(WireError::TooLong(self.length));
@@ -418,6 +358,159 @@ impl Header {
             return Err(WireError::Contradiction(
                 "a reserved field that is not zero",
             ));
+        }
+        Ok(())
+    }
+}
+
+/// A header where it lies, whose fields make sense for its kind.
+#[derive(Debug, Clone, Copy)]
+pub struct HeaderRef<'b>(&'b RawHeader);
+
+impl HeaderRef<'_> {
+    /// What the frame is for.
+    #[must_use]
+    #[inline]
+    pub fn kind(self) -> Kind {
+        Kind::from_wire(self.0.kind).unwrap_or(Kind::Data)
+    }
+
+    /// Whether it is part of a message.
+    #[must_use]
+    #[inline]
+    pub const fn is_data(self) -> bool {
+        self.0.kind == Kind::Data as u8
+    }
+
+    /// Facts about a data frame; none on others.
+    #[must_use]
+    #[inline]
+    pub fn flags(self) -> Flags {
+        Flags::from_wire(self.0.flags).unwrap_or_default()
+    }
+
+    /// The flow that the frame belongs to.
+    #[must_use]
+    #[inline]
+    pub fn flow(self) -> FlowKey {
+        FlowKey {
+            channel: self.0.channel.get(),
+            source: self.0.source.get(),
+            destination: self.0.destination.get(),
+        }
+    }
+
+    /// The opening of the flow that it belongs to.
+    #[must_use]
+    #[inline]
+    pub fn label(self) -> u32 {
+        self.0.label.get()
+    }
+
+    /// Place of the frame in its flow.
+    #[must_use]
+    #[inline]
+    pub fn position(self) -> u64 {
+        self.0.position.get()
+    }
+
+    /// The first position behind this frame.
+    #[must_use]
+    #[inline]
+    pub fn end_position(self) -> u64 {
+        self.read().end_position()
+    }
+
+    /// Bytes of the whole frame.
+    #[must_use]
+    #[inline]
+    pub fn frame_bytes(self) -> usize {
+        HEADER_BYTES + self.0.length.get() as usize
+    }
+
+    /// All of it.
+    #[must_use]
+    #[inline]
+    pub fn read(self) -> Header {
+        Header {
+            kind: self.kind(),
+            flags: self.flags(),
+            flow: self.flow(),
+            length: self.0.length.get(),
+            checksum: self.0.checksum.get(),
+            label: self.label(),
+            position: self.position(),
+            message: self.0.message.get(),
+            block: self.0.block.get(),
+            offset: self.0.offset.get(),
+        }
+    }
+}
+
+impl RawHeader {
+    /// Whether this is the header of a data frame, and its fields are possible together.
+    #[inline]
+    fn is_possible_data(&self) -> bool {
+        let flags = Flags::from_wire(self.flags);
+        self.kind == Kind::Data as u8 && flags.is_some_and(|flags| self.check_data(flags).is_ok())
+    }
+
+    /// What is wrong with a header that is not that of a data frame, or of none that can be.
+    #[cold]
+    #[inline(never)]
+    fn check_other(&self) -> Result<(), WireError> {
+        let kind = Kind::from_wire(self.kind).ok_or(WireError::UnknownKind(self.kind))?;
+        let flags = Flags::from_wire(self.flags).ok_or(WireError::ReservedFlags(self.flags))?;
+        if kind == Kind::Data {
+            self.check_data(flags)
+        } else if flags != Flags::NONE {
+            Err(WireError::ReservedFlags(self.flags))
+        } else {
+            HeaderRef(self).read().check_control()
+        }
+    }
+
+    #[inline]
+    fn check_data(&self, flags: Flags) -> Result<(), WireError> {
+        let length = self.length.get();
+        let opens = flags.has(Flags::OPEN);
+        let described = flags.has(Flags::DESCRIBED);
+        let most = if opens {
+            SMALL_PAYLOAD_BYTES + OPENING_BYTES
+        } else {
+            MAX_PAYLOAD_BYTES
+        };
+        if length as usize > most {
+            return Err(WireError::TooLong(length));
+        }
+        let opening = if opens { OPENING_BYTES } else { 0 };
+        let descriptor = if described {
+            super::DESCRIPTOR_BYTES
+        } else {
+            0
+        };
+        let least = opening + descriptor;
+        if (length as usize) < least {
+            return Err(WireError::TooShort { length, least });
+        }
+        if self.label.get() == 0 {
+            return Err(WireError::Contradiction("a flow without a label"));
+        }
+        if described && self.offset.get() != 0 {
+            return Err(WireError::Contradiction(
+                "a described block that does not start at 0",
+            ));
+        }
+        let has_payload = length as usize > opening;
+        if flags.has(Flags::ABORT) && (described || flags.has(Flags::END) || has_payload) {
+            return Err(WireError::Contradiction(
+                "a message that is given up and goes on",
+            ));
+        }
+        let is_reached = self.position.get() <= MAX_POSITION
+            && self.offset.get() <= super::descriptor::MAX_BLOCK_BYTES;
+        if !is_reached {
+            return Err(WireError::Contradiction("a place that no flow reaches"));
         }
         Ok(())
     }

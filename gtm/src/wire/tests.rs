@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 
-use super::checksum::{self, is_intact};
+use super::checksum::{self, is_frame_intact, is_intact};
 use super::{
     CHARGE_PER_FRAME, Descriptor, Flags, FlowKey, HEADER_BYTES, Header, Kind, MAX_PAYLOAD_BYTES,
     MAX_POSITION, OPENING_BYTES, Opening, ReceiveMode, Refusal, SMALL_PAYLOAD_BYTES, SendMode,
@@ -230,6 +230,7 @@ fn golden_frames_are_read_as_what_they_are() {
         assert_eq!(header.to_bytes(), frame[..HEADER_BYTES], "{name}");
         assert_eq!(header.frame_bytes(), frame.len(), "{name}");
         assert!(is_intact(&header, &frame[HEADER_BYTES..]), "{name}");
+        assert!(is_frame_intact(&frame), "{name}");
         assert_eq!(
             header.is_intact_control(),
             header.length == 0 || header.flags.has(Flags::HEADER_ONLY)
@@ -443,7 +444,15 @@ fn every_change_of_a_covered_byte_is_seen() {
     let whole = data_frame(&data_header(Flags::DESCRIBED, payload.len()), &payload);
     let header_only = Flags::DESCRIBED.with(Flags::HEADER_ONLY);
     let partly = data_frame(&data_header(header_only, payload.len()), &payload);
-    for (frame, covered) in [(&whole, whole.len()), (&partly, HEADER_BYTES)] {
+    let payload = record(&[7; 300]);
+    let long = data_frame(&data_header(Flags::DESCRIBED, payload.len()), &payload);
+    let long_partly = data_frame(&data_header(header_only, payload.len()), &payload);
+    for (frame, covered) in [
+        (&whole, whole.len()),
+        (&partly, HEADER_BYTES),
+        (&long, long.len()),
+        (&long_partly, HEADER_BYTES),
+    ] {
         for at in 0..frame.len() {
             let mut changed = frame.clone();
             changed[at] ^= 0x10;
@@ -453,6 +462,7 @@ fn every_change_of_a_covered_byte_is_seen() {
             // A length that is wrong takes another payload; it is not this test's.
             if !(12..16).contains(&at) {
                 let intact = is_intact(&header, &changed[HEADER_BYTES..]);
+                assert_eq!(is_frame_intact(&changed[..header.frame_bytes()]), intact);
                 assert_eq!(intact, at >= covered, "byte {at}");
             }
         }

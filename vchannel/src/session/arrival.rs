@@ -8,7 +8,7 @@ use madgate_gtm::{
 
 use super::core::{Core, SWEEP};
 use super::crumbs::Crumbs;
-use super::early::{self, Early};
+use super::early;
 use super::flows::InFlow;
 use super::inbox::Broken;
 use super::kept::{Contents, KeptSlot};
@@ -88,7 +88,7 @@ impl Core {
             Kind::Data => {}
             Kind::Probe => {
                 self.check_destination(header)?;
-                let known = match self.find_in_flow(header.flow) {
+                let known = match self.find_in_flow(&header.flow) {
                     Some(index) if self.in_flows[index as usize].link == Some(link) => {
                         self.in_flows[index as usize].flow.handle_probe(header, now)
                             && self.offer_credit(index)
@@ -100,7 +100,7 @@ impl Core {
                 }
             }
             Kind::Close | Kind::Lost => {
-                let Some(index) = self.find_in_flow(header.flow) else {
+                let Some(index) = self.find_in_flow(&header.flow) else {
                     return Ok(());
                 };
                 let budget = &mut self.budget;
@@ -154,7 +154,7 @@ impl Core {
     ) -> Destination {
         let mut straight = || {
             let wanted = wanted?;
-            let index = self.find_in_flow(header.flow)?;
+            let index = self.find_in_flow(&header.flow)?;
             let flow = &self.in_flows[index as usize];
             let matches = index == wanted.flow
                 && flow.link == Some(link)
@@ -190,7 +190,7 @@ impl Core {
         intact: bool,
         now: Time,
     ) -> Result<bool, FrameFault> {
-        let Some(index) = self.find_in_flow(header.flow) else {
+        let Some(index) = self.find_in_flow(&header.flow) else {
             return Ok(false);
         };
         let flow = &mut self.in_flows[index as usize];
@@ -222,7 +222,7 @@ impl Core {
         wanted: Option<&Wanted>,
         now: Time,
     ) -> Result<Option<KeptSlot>, FrameFault> {
-        let Some(index) = self.find_in_flow(header.flow) else {
+        let Some(index) = self.find_in_flow(&header.flow) else {
             return Ok(Some(slot));
         };
         let flow = &mut self.in_flows[index as usize];
@@ -248,7 +248,7 @@ impl Core {
     }
 
     /// A data frame arrived whole on `link`; `payload` is its payload, and `shared` the same
-    /// bytes in memory that can be kept. Returns the flow if it took something in: call
+    /// bytes in memory that can be kept. Its checksum was right if `intact`. Returns the flow if it took something in: call
     /// [`after_accept`](Self::after_accept) for it, once for all frames of a batch.
     pub(crate) fn handle_data(
         &mut self,
@@ -256,12 +256,13 @@ impl Core {
         header: &Header,
         payload: &[u8],
         shared: Option<&Bytes>,
+        intact: bool,
         now: Time,
     ) -> Result<Option<u32>, FrameFault> {
         let mut payload = payload;
         let mut shared = shared.cloned();
         let index = if header.flags.has(Flags::OPEN) {
-            if !checksum::is_intact(header, payload) {
+            if !intact {
                 // The source repeats an opening that is not answered.
                 return Ok(None);
             }
@@ -277,7 +278,7 @@ impl Core {
             }
             index
         } else {
-            match self.find_in_flow(header.flow) {
+            match self.find_in_flow(&header.flow) {
                 Some(index) if self.in_flows[index as usize].link == Some(link) => index,
                 _ => {
                     self.check_destination(header)?;
@@ -305,8 +306,7 @@ impl Core {
                 return Ok(None);
             }
         }
-        // An opening's checksum, which covers the opening too, was looked at above.
-        if !header.flags.has(Flags::OPEN) && !checksum::is_intact(header, payload) {
+        if !intact {
             self.handle_corrupt(link, index, header);
             return Ok(None);
         }
@@ -355,14 +355,10 @@ impl Core {
         let inbox = &mut flow.inbox;
         let is_whole = header.block == 0
             && header.flags.has(Flags::DESCRIBED.with(Flags::END))
-            && payload.len() <= early::PAYLOAD_BYTES;
+            && payload.len() <= early::RECORDS_BYTES;
         if is_whole {
-            let mut message = Early::new();
-            flow.reassembly
-                .handle_small(header, payload, |record, bytes| {
-                    message.push_with(&record, bytes);
-                })?;
-            inbox.push_whole(message, charge);
+            flow.reassembly.handle_small(header, payload, |_, _| {})?;
+            inbox.push_whole(payload, charge);
             flow.flow.accept(header, now);
             return Ok(());
         }
@@ -629,14 +625,15 @@ impl Core {
         self.in_by_key.get(&key).copied()
     }
 
-    pub(super) fn find_in_flow(&mut self, key: FlowKey) -> Option<u32> {
-        if let Some((last, index)) = self.in_last
+    #[inline]
+    pub(super) fn find_in_flow(&mut self, key: &FlowKey) -> Option<u32> {
+        if let Some((last, index)) = &self.in_last
             && last == key
         {
-            return Some(index);
+            return Some(*index);
         }
-        let index = *self.in_by_key.get(&key)?;
-        self.in_last = Some((key, index));
+        let index = *self.in_by_key.get(key)?;
+        self.in_last = Some((*key, index));
         Some(index)
     }
 }

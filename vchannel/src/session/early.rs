@@ -2,105 +2,108 @@
 //! out of the flow at once, and unpacks them without asking again.
 
 use madgate_gtm::Record;
-use madgate_gtm::wire::{DESCRIPTOR_BYTES, ReceiveMode};
+use madgate_gtm::wire::{DESCRIPTOR_BYTES, Descriptor, ReceiveMode};
 
 use super::inbox::{Packed, Taken};
 
-/// Blocks of such a message at most.
-pub(super) const BLOCKS: usize = 6;
+/// Bytes of such a message at most, with a descriptor in front of each block.
+pub(super) const RECORDS_BYTES: usize = 80;
 
-/// Bytes of it at most.
-pub(super) const BYTES: usize = 40;
+const _: () = assert!(RECORDS_BYTES <= u8::MAX as usize);
 
-/// The blocks of a frame whose payload is no longer than this always fit, whatever they are.
-pub(super) const PAYLOAD_BYTES: usize = BYTES + DESCRIPTOR_BYTES;
-
-const _: () = assert!(PAYLOAD_BYTES / DESCRIPTOR_BYTES <= BLOCKS);
-
-/// A whole small message.
+/// A whole small message, or none.
 #[derive(Debug)]
 pub(crate) struct Early {
-    blocks: [(u8, ReceiveMode); BLOCKS],
-    count: u8,
-    next: u8,
-    bytes: [u8; BYTES],
-    /// Bytes before the next block, and of all blocks.
-    read: u8,
+    /// Blocks as they are in a frame, each behind its descriptor.
+    records: [u8; RECORDS_BYTES],
+    /// Bytes of that which are there, and which have been read.
     filled: u8,
+    read: u8,
 }
 
 impl Early {
-    pub(super) const fn new() -> Self {
+    /// No message.
+    #[inline]
+    pub(crate) const fn none() -> Self {
         Self {
-            blocks: [(0, ReceiveMode::Express); BLOCKS],
-            count: 0,
-            next: 0,
-            bytes: [0; BYTES],
-            read: 0,
+            records: [0; RECORDS_BYTES],
             filled: 0,
+            read: 0,
         }
     }
 
-    /// Whether a whole block of this record still fits.
-    pub(super) fn has_room(&self, record: &Record) -> bool {
+    /// Whether there is a message: one has a block at least.
+    pub(crate) const fn is_some(&self) -> bool {
+        self.filled > 0
+    }
+
+    /// Becomes the message in the payload of a frame that reassembly has taken in, which is no
+    /// longer than [`RECORDS_BYTES`].
+    pub(super) fn set(&mut self, records: &[u8]) {
+        self.records[..records.len()].copy_from_slice(records);
+        self.filled = short(records.len());
+        self.read = 0;
+    }
+
+    /// Whether a whole block of this record still fits behind `filled` bytes; the bytes with it.
+    pub(super) fn room_for(record: &Record, filled: usize) -> Option<usize> {
         let is_whole = record.offset == 0 && record.ends_block();
-        let fits = record.length <= BYTES - usize::from(self.filled);
-        is_whole && fits && usize::from(self.count) < BLOCKS
+        let filled = filled + DESCRIPTOR_BYTES + record.length;
+        (is_whole && filled <= RECORDS_BYTES).then_some(filled)
     }
 
-    /// Appends a block that has room.
-    pub(super) fn push_with(&mut self, record: &Record, bytes: &[u8]) {
+    /// Appends a block for which there is room; returns the memory for its bytes.
+    pub(super) fn push(&mut self, record: &Record) -> &mut [u8] {
         let start = usize::from(self.filled);
-        self.push(record);
-        self.bytes[start..start + bytes.len()].copy_from_slice(bytes);
-    }
-
-    /// Notes a block that has room; its bytes follow with those of all others.
-    pub(super) fn push(&mut self, record: &Record) {
-        let length = u8::try_from(record.length).unwrap_or(u8::MAX);
-        self.blocks[usize::from(self.count)] = (length, record.descriptor.receive);
-        self.count += 1;
-        self.filled += length;
-    }
-
-    /// Memory for the bytes of all blocks.
-    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes[..usize::from(self.filled)]
+        let data = start + DESCRIPTOR_BYTES;
+        let end = data + record.length;
+        self.records[start..data].copy_from_slice(&record.descriptor.to_bytes());
+        self.filled = short(end);
+        &mut self.records[data..end]
     }
 
     /// What the next block is.
     pub(crate) fn peek(&self) -> Packed {
-        if self.next == self.count {
-            return Packed::End;
+        match self.next() {
+            Some((descriptor, _)) => Packed::Block {
+                length: descriptor.length(),
+                receive: descriptor.receive,
+            },
+            None => Packed::End,
         }
-        let (length, receive) = self.blocks[usize::from(self.next)];
-        let length = u64::from(length);
-        Packed::Block { length, receive }
     }
 
     /// Reads the next block, if it is as long as `into` and of this mode.
     pub(crate) fn take(&mut self, receive: ReceiveMode, into: &mut [u8]) -> Taken {
         let length = into.len();
-        let wanted = Packed::Block {
-            length: length as u64,
-            receive,
-        };
-        let packed = self.peek();
-        if packed != wanted {
-            return Taken::Mismatch(packed);
+        match self.next() {
+            Some((descriptor, data))
+                if descriptor.length() == length as u64 && descriptor.receive == receive =>
+            {
+                into.copy_from_slice(&data[..length]);
+                self.read += short(DESCRIPTOR_BYTES + length);
+                Taken::Block(length)
+            }
+            _ => Taken::Mismatch(self.peek()),
         }
-        let start = usize::from(self.read);
-        into.copy_from_slice(&self.bytes[start..start + length]);
-        // It is as long as a block of this message, which has 40 bytes at most.
-        self.read += u8::try_from(length).unwrap_or(u8::MAX);
-        self.next += 1;
-        Taken::Block(length)
     }
+
+    /// The next block's descriptor, and what is behind it.
+    fn next(&self) -> Option<(Descriptor, &[u8])> {
+        let rest = &self.records[usize::from(self.read)..usize::from(self.filled)];
+        let (descriptor, data) = rest.split_first_chunk()?;
+        Some((Descriptor::parse(*descriptor).ok()?, data))
+    }
+}
+
+/// A length within [`RECORDS_BYTES`].
+fn short(length: usize) -> u8 {
+    u8::try_from(length).unwrap_or(u8::MAX)
 }
 
 #[cfg(test)]
 mod tests {
-    use madgate_gtm::wire::{Descriptor, SendMode};
+    use madgate_gtm::wire::SendMode;
 
     use super::*;
 
@@ -116,42 +119,38 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_blocks_of_a_short_frame_fit() {
-        let mut early = Early::new();
-        for _ in 0..PAYLOAD_BYTES / DESCRIPTOR_BYTES {
-            assert!(early.has_room(&record(0, ReceiveMode::Express)));
-            early.push_with(&record(0, ReceiveMode::Express), &[]);
-        }
-        let mut early = Early::new();
-        let bytes = [5; PAYLOAD_BYTES - DESCRIPTOR_BYTES];
-        assert!(early.has_room(&record(bytes.len(), ReceiveMode::Cheaper)));
-        early.push_with(&record(bytes.len(), ReceiveMode::Cheaper), &bytes);
-        let mut block = [0; PAYLOAD_BYTES - DESCRIPTOR_BYTES];
+    fn a_payload_is_a_message() {
+        let mut early = Early::none();
+        assert!(!early.is_some());
+        let mut payload = [9; RECORDS_BYTES];
+        let length = RECORDS_BYTES - DESCRIPTOR_BYTES;
+        let descriptor = record(length, ReceiveMode::Cheaper).descriptor;
+        payload[..DESCRIPTOR_BYTES].copy_from_slice(&descriptor.to_bytes());
+        early.set(&payload);
+        assert!(early.is_some());
+        let mut block = [0; RECORDS_BYTES - DESCRIPTOR_BYTES];
         let taken = early.take(ReceiveMode::Cheaper, &mut block);
-        assert_eq!((taken, block), (Taken::Block(bytes.len()), bytes));
+        assert_eq!((taken, block), (Taken::Block(length), [9; 72]));
         assert_eq!(early.peek(), Packed::End);
+        early.set(&payload[..0]);
+        assert!(!early.is_some());
     }
 
     #[test]
     fn blocks_come_out_as_they_went_in() {
-        let mut early = Early::new();
-        for length in [3, 0, 37] {
-            assert!(early.has_room(&record(length, ReceiveMode::Cheaper)));
-            early.push(&record(length, ReceiveMode::Cheaper));
+        let lengths = [3, 0, 37];
+        let mut early = Early::none();
+        let mut filled = 0;
+        for length in lengths {
+            let record = record(length, ReceiveMode::Cheaper);
+            filled = Early::room_for(&record, filled).unwrap();
+            early.push(&record).fill(7);
         }
-        assert!(
-            !early.has_room(&record(1, ReceiveMode::Cheaper)),
-            "no bytes"
-        );
-        for _ in 3..BLOCKS {
-            assert!(early.has_room(&record(0, ReceiveMode::Express)));
-            early.push(&record(0, ReceiveMode::Express));
-        }
-        assert!(
-            !early.has_room(&record(0, ReceiveMode::Express)),
-            "no block"
-        );
-        early.bytes_mut().fill(7);
+        let mut part = record(4, ReceiveMode::Cheaper);
+        assert_eq!(Early::room_for(&part, filled), Some(76));
+        assert_eq!(Early::room_for(&part, filled + 5), None, "no room");
+        part.offset = 1;
+        assert_eq!(Early::room_for(&part, filled), None, "not whole");
 
         let mut block = [0; 3];
         assert_eq!(
@@ -167,16 +166,15 @@ mod tests {
         );
         assert_eq!(block, [7; 3]);
         assert_eq!(early.take(ReceiveMode::Cheaper, &mut []), Taken::Block(0));
+        let mut block = [0; 37];
         assert_eq!(
-            early.take(ReceiveMode::Cheaper, &mut [0; 37]),
+            early.take(ReceiveMode::Cheaper, &mut block),
             Taken::Block(37)
         );
-        for _ in 3..BLOCKS {
-            assert_eq!(early.take(ReceiveMode::Express, &mut []), Taken::Block(0));
-        }
+        assert_eq!(block, [7; 37]);
         assert_eq!(early.peek(), Packed::End);
         assert_eq!(
-            early.take(ReceiveMode::Express, &mut []),
+            early.take(ReceiveMode::Cheaper, &mut []),
             Taken::Mismatch(Packed::End)
         );
     }

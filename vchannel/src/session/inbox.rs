@@ -162,9 +162,22 @@ impl Inbox {
         self.unfold_front();
     }
 
-    /// Appends a small message that came in one frame, which cost `charge`.
-    pub(crate) fn push_whole(&mut self, message: Early, charge: u64) {
-        self.parts.push_back(Part::Whole { message, charge });
+    /// Appends a small message that came as the payload of one frame, which cost `charge`.
+    pub(crate) fn push_whole(&mut self, records: &[u8], charge: u64) {
+        // Written where it stays: what is written piece by piece cannot be moved as a whole
+        // before all of it has left the processor's store buffer.
+        self.parts.push_back(Part::Whole {
+            message: Early::none(),
+            charge: 0,
+        });
+        if let Some(Part::Whole {
+            message,
+            charge: cost,
+        }) = self.parts.back_mut()
+        {
+            message.set(records);
+            *cost = charge;
+        }
     }
 
     /// Appends the blocks of a frame that is kept as it came.
@@ -392,20 +405,32 @@ impl Inbox {
     }
 
     /// Takes the whole message that is next out, if it is small and all there.
-    pub(crate) fn take_early(&mut self) -> Option<Early> {
+    pub(crate) fn take_early(&mut self, into: &mut Early) {
         if self.ended || self.progress != 0 {
-            return None;
+            return;
         }
         if let Some(Part::Whole { .. }) = self.parts.front() {
             let Some(Part::Whole { message, charge }) = self.parts.pop_front() else {
                 unreachable!("it was there a line before");
             };
+            *into = message;
             self.consumed += charge;
             self.ended = true;
             self.unfold_front();
-            return Some(message);
+            return;
         }
-        let mut early = Early::new();
+        for _ in 0..self.early_parts() {
+            if let Some(Part::Block { record, .. }) = self.parts.front() {
+                copy_front(&mut self.memory, into.push(record));
+            }
+            self.pop_front();
+        }
+    }
+
+    /// How many parts the message that is next consists of, if it is small and all there; else
+    /// none.
+    fn early_parts(&self) -> usize {
+        let mut filled = 0;
         for (place, part) in self.parts.iter().enumerate() {
             let Part::Block {
                 record,
@@ -414,21 +439,15 @@ impl Inbox {
                 ..
             } = part
             else {
-                return None;
+                return 0;
             };
-            if !early.has_room(record) {
-                return None;
-            }
-            early.push(record);
-            if *ends_message {
-                copy_front(&mut self.memory, early.bytes_mut());
-                for _ in 0..=place {
-                    self.pop_front();
-                }
-                return Some(early);
+            match Early::room_for(record, filled) {
+                Some(_) if *ends_message => return place + 1,
+                Some(with_it) => filled = with_it,
+                None => return 0,
             }
         }
-        None
+        0
     }
 
     /// Whether the next block is of `length` bytes in `receive` mode, and all there.

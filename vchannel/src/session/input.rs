@@ -510,8 +510,9 @@ fn finish(
     } = arriving;
     let Some((after, offset, ends_message)) = went_straight else {
         let payload = inner.pool.share(buffer, header.length as usize);
+        let intact = checksum::is_intact(&header, &payload);
         return Ok(inner.with_core_for(goal, |core| {
-            let touched = core.handle_data(link, &header, &payload, Some(&payload), now)?;
+            let touched = core.handle_data(link, &header, &payload, Some(&payload), intact, now)?;
             if let Some(flow) = touched {
                 core.after_accept(flow, now);
             }
@@ -561,23 +562,27 @@ fn handle_each_frame(
 ) -> Result<usize, FrameFault> {
     let mut used = 0;
     while let Some(head) = bytes[used..].first_chunk::<HEADER_BYTES>() {
-        let header = Header::parse(head)?;
+        let header = Header::check(head)?;
         let Some(frame) = bytes[used..].get(..header.frame_bytes()) else {
             if header.frame_bytes() > BATCH_BYTES / 2 {
-                return Err(madgate_gtm::wire::WireError::TooLong(header.length).into());
+                let length = header.read().length;
+                return Err(madgate_gtm::wire::WireError::TooLong(length).into());
             }
             break;
         };
-        if header.kind != Kind::Data {
-            core.handle_control(link, &header, now)?;
-        } else if let Some(flow) =
-            core.handle_data(link, &header, &frame[HEADER_BYTES..], None, now)?
-            && let Some(previous) = touched.replace(flow)
-            && previous != flow
-        {
-            core.after_accept(previous, now);
+        if !header.is_data() {
+            core.handle_control(link, &header.read(), now)?;
+        } else {
+            let (header, payload) = (header.read(), &frame[HEADER_BYTES..]);
+            let intact = checksum::is_frame_intact(frame);
+            if let Some(flow) = core.handle_data(link, &header, payload, None, intact, now)?
+                && let Some(previous) = touched.replace(flow)
+                && previous != flow
+            {
+                core.after_accept(previous, now);
+            }
         }
-        used += header.frame_bytes();
+        used += frame.len();
     }
     Ok(used)
 }
