@@ -1,7 +1,7 @@
 //! Fields of a frame that lies encoded in memory, where only some of them matter: frames
 //! that this node made itself, so nothing here is checked.
 
-use super::header::CHECKSUM_AT;
+use super::raw::CHECKSUM_AT;
 use super::{Flags, HEADER_BYTES};
 
 /// Bytes of the payload.

@@ -1,19 +1,6 @@
-//! The header that every frame starts with.
-//!
-//! ```text
-//!  0 kind      1 flags     2 channel (2)
-//!  4 source (4)            8 destination (4)
-//! 12 length (4)           16 checksum (4)
-//! 20 label (4)            24 position (8)
-//! 32 message (4)          36 block (4)
-//! 40 offset (8)                                      48 bytes, little-endian
-//! ```
+//! The header that every frame starts with, field by field; [`raw`](super::raw) has its layout.
 
-use std::mem::{offset_of, size_of};
-
-use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
-
+use super::raw::{HeaderRef, RawHeader};
 use super::{Flags, Kind, OPENING_BYTES, Refusal, SMALL_PAYLOAD_BYTES, WireError, checksum};
 
 /// Bytes of a header.
@@ -30,39 +17,6 @@ pub const CHARGE_PER_FRAME: u64 = 128;
 /// 100 GB/s a flow gets there after more than a year. It keeps every sum of a place and a
 /// length within 64 bits.
 pub const MAX_POSITION: u64 = 1 << 62;
-
-/// The header's layout on the wire.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-pub struct RawHeader {
-    kind: u8,
-    flags: u8,
-    channel: U16,
-    source: U32,
-    destination: U32,
-    length: U32,
-    checksum: U32,
-    label: U32,
-    position: U64,
-    message: U32,
-    block: U32,
-    offset: U64,
-}
-
-const _: () = assert!(size_of::<RawHeader>() == HEADER_BYTES);
-const _: () = assert!(offset_of!(RawHeader, channel) == 2);
-const _: () = assert!(offset_of!(RawHeader, source) == 4);
-const _: () = assert!(offset_of!(RawHeader, destination) == 8);
-const _: () = assert!(offset_of!(RawHeader, length) == 12);
-const _: () = assert!(offset_of!(RawHeader, checksum) == CHECKSUM_AT);
-const _: () = assert!(offset_of!(RawHeader, label) == 20);
-const _: () = assert!(offset_of!(RawHeader, position) == 24);
-const _: () = assert!(offset_of!(RawHeader, message) == 32);
-const _: () = assert!(offset_of!(RawHeader, block) == 36);
-const _: () = assert!(offset_of!(RawHeader, offset) == 40);
-
-/// Where the checksum stands in a header.
-pub(crate) const CHECKSUM_AT: usize = 16;
 
 /// What identifies a flow: all that goes from one node to another over one channel. The
 /// same in every frame of the flow, whichever way the frame goes.
@@ -196,43 +150,21 @@ impl Header {
     /// As [`parse`](Self::parse).
     #[inline]
     pub fn check(bytes: &[u8; HEADER_BYTES]) -> Result<HeaderRef<'_>, WireError> {
-        let raw: &RawHeader = zerocopy::transmute_ref!(bytes);
-        if !raw.is_possible_data() {
-            raw.check_other()?;
-        }
-        Ok(HeaderRef(raw))
+        HeaderRef::check(bytes)
     }
 
     /// The header as it goes on the wire.
     #[must_use]
     #[inline]
     pub fn to_bytes(&self) -> [u8; HEADER_BYTES] {
-        zerocopy::transmute!(self.to_raw())
+        zerocopy::transmute!(RawHeader::from(self))
     }
 
     /// Writes the header as it goes on the wire to where it leaves from.
     #[inline]
     pub fn write_to(&self, bytes: &mut [u8; HEADER_BYTES]) {
         let raw: &mut RawHeader = zerocopy::transmute_mut!(bytes);
-        *raw = self.to_raw();
-    }
-
-    #[inline]
-    fn to_raw(self) -> RawHeader {
-        RawHeader {
-            kind: self.kind as u8,
-            flags: self.flags.bits(),
-            channel: self.flow.channel.into(),
-            source: self.flow.source.into(),
-            destination: self.flow.destination.into(),
-            length: self.length.into(),
-            checksum: self.checksum.into(),
-            label: self.label.into(),
-            position: self.position.into(),
-            message: self.message.into(),
-            block: self.block.into(),
-            offset: self.offset.into(),
-        }
+        *raw = RawHeader::from(self);
     }
 
     /// A frame without payload, sealed and ready to send.
@@ -311,7 +243,7 @@ impl Header {
         HEADER_BYTES + self.length as usize
     }
 
-    fn check_control(&self) -> Result<(), WireError> {
+    pub(super) fn check_control(&self) -> Result<(), WireError> {
         if self.length != 0 {
             return Err(WireError::TooLong(self.length));
         }
@@ -358,159 +290,6 @@ impl Header {
             return Err(WireError::Contradiction(
                 "a reserved field that is not zero",
             ));
-        }
-        Ok(())
-    }
-}
-
-/// A header where it lies, whose fields make sense for its kind.
-#[derive(Debug, Clone, Copy)]
-pub struct HeaderRef<'b>(&'b RawHeader);
-
-impl HeaderRef<'_> {
-    /// What the frame is for.
-    #[must_use]
-    #[inline]
-    pub fn kind(self) -> Kind {
-        Kind::from_wire(self.0.kind).unwrap_or(Kind::Data)
-    }
-
-    /// Whether it is part of a message.
-    #[must_use]
-    #[inline]
-    pub const fn is_data(self) -> bool {
-        self.0.kind == Kind::Data as u8
-    }
-
-    /// Facts about a data frame; none on others.
-    #[must_use]
-    #[inline]
-    pub fn flags(self) -> Flags {
-        Flags::from_wire(self.0.flags).unwrap_or_default()
-    }
-
-    /// The flow that the frame belongs to.
-    #[must_use]
-    #[inline]
-    pub fn flow(self) -> FlowKey {
-        FlowKey {
-            channel: self.0.channel.get(),
-            source: self.0.source.get(),
-            destination: self.0.destination.get(),
-        }
-    }
-
-    /// The opening of the flow that it belongs to.
-    #[must_use]
-    #[inline]
-    pub fn label(self) -> u32 {
-        self.0.label.get()
-    }
-
-    /// Place of the frame in its flow.
-    #[must_use]
-    #[inline]
-    pub fn position(self) -> u64 {
-        self.0.position.get()
-    }
-
-    /// The first position behind this frame.
-    #[must_use]
-    #[inline]
-    pub fn end_position(self) -> u64 {
-        self.read().end_position()
-    }
-
-    /// Bytes of the whole frame.
-    #[must_use]
-    #[inline]
-    pub fn frame_bytes(self) -> usize {
-        HEADER_BYTES + self.0.length.get() as usize
-    }
-
-    /// All of it.
-    #[must_use]
-    #[inline]
-    pub fn read(self) -> Header {
-        Header {
-            kind: self.kind(),
-            flags: self.flags(),
-            flow: self.flow(),
-            length: self.0.length.get(),
-            checksum: self.0.checksum.get(),
-            label: self.label(),
-            position: self.position(),
-            message: self.0.message.get(),
-            block: self.0.block.get(),
-            offset: self.0.offset.get(),
-        }
-    }
-}
-
-impl RawHeader {
-    /// Whether this is the header of a data frame, and its fields are possible together.
-    #[inline]
-    fn is_possible_data(&self) -> bool {
-        let flags = Flags::from_wire(self.flags);
-        self.kind == Kind::Data as u8 && flags.is_some_and(|flags| self.check_data(flags).is_ok())
-    }
-
-    /// What is wrong with a header that is not that of a data frame, or of none that can be.
-    #[cold]
-    #[inline(never)]
-    fn check_other(&self) -> Result<(), WireError> {
-        let kind = Kind::from_wire(self.kind).ok_or(WireError::UnknownKind(self.kind))?;
-        let flags = Flags::from_wire(self.flags).ok_or(WireError::ReservedFlags(self.flags))?;
-        if kind == Kind::Data {
-            self.check_data(flags)
-        } else if flags != Flags::NONE {
-            Err(WireError::ReservedFlags(self.flags))
-        } else {
-            HeaderRef(self).read().check_control()
-        }
-    }
-
-    #[inline]
-    fn check_data(&self, flags: Flags) -> Result<(), WireError> {
-        let length = self.length.get();
-        let opens = flags.has(Flags::OPEN);
-        let described = flags.has(Flags::DESCRIBED);
-        let most = if opens {
-            SMALL_PAYLOAD_BYTES + OPENING_BYTES
-        } else {
-            MAX_PAYLOAD_BYTES
-        };
-        if length as usize > most {
-            return Err(WireError::TooLong(length));
-        }
-        let opening = if opens { OPENING_BYTES } else { 0 };
-        let descriptor = if described {
-            super::DESCRIPTOR_BYTES
-        } else {
-            0
-        };
-        let least = opening + descriptor;
-        if (length as usize) < least {
-            return Err(WireError::TooShort { length, least });
-        }
-        if self.label.get() == 0 {
-            return Err(WireError::Contradiction("a flow without a label"));
-        }
-        if described && self.offset.get() != 0 {
-            return Err(WireError::Contradiction(
-                "a described block that does not start at 0",
-            ));
-        }
-        let has_payload = length as usize > opening;
-        if flags.has(Flags::ABORT) && (described || flags.has(Flags::END) || has_payload) {
-            return Err(WireError::Contradiction(
-                "a message that is given up and goes on",
-            ));
-        }
-        let is_reached = self.position.get() <= MAX_POSITION
-            && self.offset.get() <= super::descriptor::MAX_BLOCK_BYTES;
-        if !is_reached {
-            return Err(WireError::Contradiction("a place that no flow reaches"));
         }
         Ok(())
     }

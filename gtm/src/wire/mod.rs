@@ -1,7 +1,7 @@
 //! What travels on a link, byte for byte (`docs/wire-format.md` has the pictures).
 //!
 //! Two levels, as in smoltcp: the `repr(C)` layout that bytes are read into
-//! ([`header::RawHeader`]), and the small checked values made of it once at the edge
+//! ([`raw::RawHeader`]), and the small checked values made of it once at the edge
 //! ([`Header`], [`Descriptor`], [`Opening`]), which cannot hold nonsense.
 
 pub mod checksum;
@@ -11,16 +11,18 @@ pub mod error;
 pub mod header;
 pub mod kind;
 pub mod opening;
+pub mod raw;
 #[cfg(test)]
 mod tests;
 
 pub use descriptor::{DESCRIPTOR_BYTES, Descriptor, ReceiveMode, SendMode};
 pub use error::WireError;
 pub use header::{
-    CHARGE_PER_FRAME, FlowKey, HEADER_BYTES, Header, HeaderRef, MAX_PAYLOAD_BYTES, MAX_POSITION,
+    CHARGE_PER_FRAME, FlowKey, HEADER_BYTES, Header, MAX_PAYLOAD_BYTES, MAX_POSITION,
 };
 pub use kind::{Flags, Kind, Refusal, is_older_label};
 pub use opening::{OPENING_BYTES, Opening};
+pub use raw::HeaderRef;
 
 /// Payload of a small frame at most: it always fits in the share of memory that an admitted
 /// flow is guaranteed at every hop ([`GUARANTEED_BYTES`](crate::budget::GUARANTEED_BYTES)),
