@@ -53,13 +53,15 @@ impl Scene {
         }
     }
 
-    /// A stream from a0 to b0 is on its way.
+    /// A stream from a0 to b0 is on its way, and b0 is unpacking it: what dies before a message has
+    /// begun there is none that b0 could miss.
     fn begin(&mut self, bytes: u64) {
+        let begun = Counts::of(&mut self.b0).begun("main/a0");
         let before: u64 = self.gateway.ask("counters bytes").parse().unwrap();
         self.a0.tell(&format!("stream s main b0 {bytes}"));
         wait_until("the stream is on its way", || {
             let bytes: u64 = self.gateway.ask("counters bytes").parse().unwrap();
-            bytes >= before + UNDER_WAY
+            bytes >= before + UNDER_WAY && Counts::of(&mut self.b0).begun("main/a0") > begun
         });
     }
 

@@ -20,7 +20,15 @@ const ROUNDS: [usize; 2] = [3, 11];
 pub(crate) struct Counts {
     /// When the last message was complete.
     nanos: u64,
-    arrived: HashMap<String, (u64, u64)>,
+    arrived: HashMap<String, Arrived>,
+}
+
+/// What arrived from one source.
+#[derive(Debug, Clone, Copy)]
+struct Arrived {
+    begun: u64,
+    messages: u64,
+    bytes: u64,
 }
 
 impl Counts {
@@ -32,27 +40,36 @@ impl Counts {
         let arrived = words
             .map(|word| {
                 let (from, counts) = word.split_once('=').unwrap();
-                let (messages, bytes) = counts.split_once('/').unwrap();
-                let counts = (messages.parse().unwrap(), bytes.parse().unwrap());
-                (from.to_owned(), counts)
+                let mut counts = counts.split('/').map(|count| count.parse().unwrap());
+                let arrived = Arrived {
+                    begun: counts.next().unwrap(),
+                    messages: counts.next().unwrap(),
+                    bytes: counts.next().unwrap(),
+                };
+                (from.to_owned(), arrived)
             })
             .collect();
         Self { nanos, arrived }
     }
 
+    /// Messages from one source over one channel that have begun to be unpacked.
+    pub(crate) fn begun(&self, from: &str) -> u64 {
+        self.arrived.get(from).map_or(0, |arrived| arrived.begun)
+    }
+
     /// Messages from one source over one channel.
     pub(crate) fn messages(&self, from: &str) -> u64 {
-        self.arrived.get(from).map_or(0, |(messages, _)| *messages)
+        self.arrived.get(from).map_or(0, |arrived| arrived.messages)
     }
 
     /// Bytes of them.
     pub(crate) fn bytes(&self, from: &str) -> u64 {
-        self.arrived.get(from).map_or(0, |(_, bytes)| *bytes)
+        self.arrived.get(from).map_or(0, |arrived| arrived.bytes)
     }
 
     /// Bytes from everybody.
     pub(crate) fn all_bytes(&self) -> u64 {
-        self.arrived.values().map(|(_, bytes)| *bytes).sum()
+        self.arrived.values().map(|arrived| arrived.bytes).sum()
     }
 }
 

@@ -188,6 +188,8 @@ struct Source {
     next: HashMap<u64, u64>,
     /// Whether a message was lost, so that there may be a gap.
     has_gap: bool,
+    /// Messages that have begun to be unpacked.
+    begun: u64,
     messages: u64,
     bytes: u64,
 }
@@ -215,7 +217,13 @@ impl Collector {
         let state = self.state.lock().unwrap();
         let count = |(node, source): (&NodeId, &Source)| {
             let (name, node) = (self.channel.name(), cluster.node_name(*node));
-            format!("{name}/{node}={}/{}", source.messages, source.bytes)
+            let Source {
+                begun,
+                messages,
+                bytes,
+                ..
+            } = source;
+            format!("{name}/{node}={begun}/{messages}/{bytes}")
         };
         (state.last_nanos, state.sources.iter().map(count).collect())
     }
@@ -234,6 +242,9 @@ impl Collector {
 
     fn unpack(&self, unpacking: Unpacking<'_>) {
         let node = unpacking.source();
+        let mut state = self.state.lock().unwrap();
+        state.sources.entry(node).or_default().begun += 1;
+        drop(state);
         let result = unpack(unpacking);
         let mut state = self.state.lock().unwrap();
         state.last_nanos = nanos();
