@@ -50,58 +50,45 @@ impl Running {
 /// Whether a data frame whose payload lies in one piece is as its source made it.
 #[must_use]
 pub fn is_intact(header: &Header, payload: &[u8]) -> bool {
-    sum_of(header, payload) == header.checksum
+    is_whole(&header.to_bytes(), payload)
 }
 
 /// Whether a data frame that lies in one piece is as its source made it. It begins with a header
 /// that was [checked](Header::check), and is as long as that says.
 #[must_use]
 pub fn is_frame_intact(frame: &[u8]) -> bool {
-    let Some(head) = frame.first_chunk::<HEADER_BYTES>() else {
-        return false;
-    };
-    let covered = if encoded::has_any(head, Flags::HEADER_ONLY) {
-        &head[..]
-    } else {
-        frame
-    };
-    let found = if covered.len() <= COPIED_BYTES {
-        let mut copy = [0; COPIED_BYTES];
-        let copy = &mut copy[..covered.len()];
-        copy.copy_from_slice(covered);
-        encoded::clear_checksum(copy);
-        of(copy)
-    } else {
-        let mut unsealed = *head;
-        encoded::clear_checksum(&mut unsealed);
-        let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
-        digest.update(&unsealed);
-        digest.update(&covered[HEADER_BYTES..]);
-        low(digest.finalize())
-    };
-    found == encoded::checksum(head)
+    let parts = frame.split_first_chunk();
+    parts.is_some_and(|(head, payload)| is_whole(head, payload))
 }
 
-fn sum_of(header: &Header, payload: &[u8]) -> u32 {
-    let unsealed = Header {
-        checksum: 0,
-        ..*header
-    }
-    .to_bytes();
-    if header.flags.has(Flags::HEADER_ONLY) {
-        return of(&unsealed);
-    }
+#[inline]
+fn is_whole(head: &[u8; HEADER_BYTES], payload: &[u8]) -> bool {
+    let covered = if encoded::has_any(head, Flags::HEADER_ONLY) {
+        &[]
+    } else {
+        payload
+    };
+    sum_of(head, covered) == encoded::checksum(head)
+}
+
+/// CRC-32C of a header, whose own checksum field counts as zero, and what it covers.
+#[inline]
+fn sum_of(head: &[u8; HEADER_BYTES], payload: &[u8]) -> u32 {
     let frame_bytes = HEADER_BYTES + payload.len();
     if frame_bytes <= COPIED_BYTES {
         let mut copy = [0; COPIED_BYTES];
         let copy = &mut copy[..frame_bytes];
-        copy[..HEADER_BYTES].copy_from_slice(&unsealed);
+        copy[..HEADER_BYTES].copy_from_slice(head);
         copy[HEADER_BYTES..].copy_from_slice(payload);
+        encoded::clear_checksum(copy);
         return of(copy);
     }
-    let mut running = Running::start(header);
-    running.update(payload);
-    running.finish()
+    let mut unsealed = *head;
+    encoded::clear_checksum(&mut unsealed);
+    let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
+    digest.update(&unsealed);
+    digest.update(payload);
+    low(digest.finalize())
 }
 
 fn low(sum: u64) -> u32 {

@@ -248,8 +248,9 @@ impl Core {
     }
 
     /// A data frame arrived whole on `link`; `payload` is its payload, and `shared` the same
-    /// bytes in memory that can be kept. Its checksum was right if `intact`. Returns the flow if it took something in: call
-    /// [`after_accept`](Self::after_accept) for it, once for all frames of a batch.
+    /// bytes in memory that can be kept. Its checksum was right if `intact`. Returns the flow if
+    /// it took something in: call [`after_accept`](Self::after_accept) for it, once for all
+    /// frames of a batch.
     pub(crate) fn handle_data(
         &mut self,
         link: u32,
