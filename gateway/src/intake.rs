@@ -15,7 +15,7 @@ use crate::fault::Fault;
 use crate::frame::{Frame, Memory};
 use crate::link::Link;
 use crate::router::Unroutable;
-use crate::scan::Item;
+use crate::scan::{Item, URGENT_FRAME_BYTES};
 
 impl Engine {
     /// Takes the `items` of a batch in, which came at `now`; `whole` is the bytes that they
@@ -119,9 +119,14 @@ impl Engine {
         now: Time,
         touched: &mut Touched,
     ) -> Result<(), Fault> {
+        let mut run = *run;
         if let Some(passage) = shared.transit.passage(from.transit, run.flow, run.label)
             && let Some(to) = shared.links.get(&passage.to)
         {
+            if largest <= URGENT_FRAME_BYTES && to.bulk_slots().is_some() {
+                // A small frame that led a large one: here it would take a slot of its own.
+                run.lane = Lane::Urgent;
+            }
             let class = match run.lane {
                 Lane::Urgent => LaneClass::Urgent,
                 Lane::Bulk => LaneClass::Bulk,
@@ -138,7 +143,7 @@ impl Engine {
                 self.tally.note_parked(frame.detach());
             }
         }
-        let outcome = shared.transit.handle_run(from.transit, run, frame, now)?;
+        let outcome = shared.transit.handle_run(from.transit, &run, frame, now)?;
         shared.touch(outcome, touched);
         Ok(())
     }

@@ -15,7 +15,7 @@ use madgate_gtm::{Outgoing, Transmit};
 use madgate_tm::Piece;
 
 use crate::channel::Channel;
-use crate::session::{Inner, LaneOutput, LinkOutput, Memory, lane_for};
+use crate::session::{Inner, LaneOutput, LinkOutput, Memory, class_of};
 
 /// Bytes of small frames that are taken from the flow at once.
 const FRAMES_BYTES: usize = 256 << 10;
@@ -197,7 +197,7 @@ fn send_one(
         Transmit::Frames(_) => 0,
         Transmit::Fragment { length, .. } => *length,
     };
-    let lane = lane_for(&mut lanes, length);
+    let lane = lanes.lane(class_of(length));
     let sent = lane.flush().and_then(|_| send_on(lane, &transmit, lent));
     match sent {
         Ok(Borrowed::Left(())) => {

@@ -6,9 +6,10 @@ use std::sync::{Arc, Weak};
 use bytes::BytesMut;
 use madgate_gtm::Time;
 use madgate_gtm::transit::Lane;
+use madgate_gtm::wire::AHEAD_BYTES;
 use madgate_tm::{Gather, LaneClass, LaneReceiver, ReceivedSlot, Shape};
 
-use super::straight::{AHEAD_BYTES, Straight};
+use super::straight::Straight;
 use super::stream::Coming;
 use crate::link::Link;
 use crate::scan::{Rules, URGENT_FRAME_BYTES};

@@ -27,16 +27,21 @@ impl Receiver {
         if let Some(batch) = input.batch.take() {
             return self.with_room(batch, input.frame_bytes);
         }
-        let mut batch = loop {
-            if let Some(batch) = self.batches.take() {
-                break batch;
-            }
-            self.starve();
-        };
+        let mut batch = self.batch();
         batch.extend_from_slice(&input.small);
         input.small.clear();
         input.small.shrink_to(SMALL_BYTES);
         batch
+    }
+
+    /// An empty batch, as soon as there is one.
+    pub(super) fn batch(&mut self) -> BytesMut {
+        loop {
+            if let Some(batch) = self.batches.take() {
+                return batch;
+            }
+            self.starve();
+        }
     }
 
     /// The batch, or another one that it was moved to, with room for the rest of the frame

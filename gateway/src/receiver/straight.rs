@@ -2,7 +2,8 @@
 //! the lane that they leave by, where that is static, so that sending them is only a commit; or
 //! a pipe, from socket to socket, so that their bytes stay in the kernel.
 //!
-//! The header is read first, by itself, and checked; what goes on is what was checked.
+//! The header is read first, by itself or with small frames that travel in front of it, and
+//! checked; what goes on is what was checked. Through a pipe they go together.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,7 +12,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use madgate_bmm::{Body, Buffer};
 use madgate_gtm::transit::{Lane, Run};
-use madgate_gtm::wire::{DESCRIPTOR_BYTES, Flags, HEADER_BYTES};
+use madgate_gtm::wire::{AHEAD_BYTES, DESCRIPTOR_BYTES, Flags, HEADER_BYTES};
 use madgate_gtm::{Header, Kind};
 use madgate_tm::{LaneReceiver, Pipe};
 
@@ -23,11 +24,11 @@ use crate::fault::Fault;
 use crate::frame::{LentFrame, Memory};
 use crate::instruments::Stage;
 use crate::link::Link;
-use crate::scan::run_of;
+use crate::scan::{Item, Scanned, run_of, scan};
 
-/// Bytes of a frame that are read to tell where the rest goes: its header, and the descriptor
-/// that tells how much of its block follows. Frames that go straight are longer.
-pub(super) const AHEAD_BYTES: usize = HEADER_BYTES + DESCRIPTOR_BYTES;
+/// What of that must be there: the frame's header, and the descriptor that tells how much of its
+/// block follows.
+const HEAD_BYTES: usize = HEADER_BYTES + DESCRIPTOR_BYTES;
 
 /// How long a frame waits for a slot before it is received the usual way, and copied.
 const SLOT_WAIT: Duration = Duration::from_millis(1);
@@ -61,6 +62,8 @@ enum Place {
 pub(super) enum Begun {
     /// It is received into where it leaves from.
     Straight,
+    /// It would be, without what is in front of it.
+    Alone,
     /// It would be, had the lane that it leaves by a slot now.
     NotNow(Arc<Link>),
     /// It is received the usual way.
@@ -71,7 +74,9 @@ pub(super) enum Begun {
 enum Next {
     /// The rest of it goes straight.
     Straight,
-    /// It waits for a slot, or its header is not whole.
+    /// Its header is not whole.
+    Unknown,
+    /// It waits for a slot.
     Later,
     /// It goes the usual way.
     Usual,
@@ -88,23 +93,34 @@ impl Straight {
     fn is_whole(&self) -> bool {
         self.filled == self.run.bytes
     }
+
+    /// What it costs in credit.
+    pub(super) const fn charge(&self) -> u64 {
+        self.run.end - self.run.start
+    }
 }
 
 impl Receiver {
-    /// If a frame can go straight to where it leaves from, it does from now on. `begun` is what
-    /// is there of it, from `header` on.
+    /// If a frame can go straight to where it leaves from, it does from now on, and so does the
+    /// `lead` in front of it, if there is one. `begun` is what is there, from the first of them
+    /// on.
     pub(super) fn begin_straight(
         &mut self,
         input: &mut Input,
         header: &Header,
+        lead: Option<&Run>,
         begun: &[u8],
     ) -> Begun {
-        let way = self.way_of(input, header);
+        let run = join(lead, header);
+        let way = self.way_of(input, header, run.end - run.start);
         input.prefers_straight = way.is_some();
         let Some(Way { link, is_next }) = way else {
             return Begun::Usual;
         };
         let place = if link.bulk_slots().is_some() {
+            if lead.is_some() {
+                return Begun::Alone;
+            }
             let Some(mut frame) = is_next.then(|| borrow(&link, header)).flatten() else {
                 return Begun::NotNow(link);
             };
@@ -115,7 +131,7 @@ impl Receiver {
             if link.is_slow(self.engine.now()) {
                 return Begun::Usual;
             }
-            let Some(pipe) = self.pipe_with(input, begun, header.frame_bytes()) else {
+            let Some(pipe) = self.pipe_with(input, begun, run.bytes) else {
                 return Begun::Usual;
             };
             Place::Pipe(pipe)
@@ -125,18 +141,19 @@ impl Receiver {
         input.straight = Some(Straight {
             place,
             filled: begun.len(),
-            run: run_of(header, Lane::Bulk),
+            run,
         });
         Begun::Straight
     }
 
     /// Whether a frame like one that was received the usual way had better go straight.
     pub(super) fn prefers_straight(&self, input: &Input, header: &Header) -> bool {
-        self.way_of(input, header).is_some()
+        self.way_of(input, header, header.charge()).is_some()
     }
 
-    /// How a frame leaves, if it can go straight there and was promised a place.
-    fn way_of(&self, input: &Input, header: &Header) -> Option<Way> {
+    /// How a frame leaves, if it can go straight there and was promised a place, with what goes
+    /// with it.
+    fn way_of(&self, input: &Input, header: &Header, charge: u64) -> Option<Way> {
         // Small parts of a large block come in between where credit was short.
         let bytes = header.payload_bytes().max(input.length_of_block(header));
         let is_large = bytes >= self.engine.settings.direct_bytes;
@@ -154,7 +171,7 @@ impl Receiver {
             Some((slot_bytes, _)) => header.frame_bytes() <= slot_bytes,
             None => input.splices && self.engine.now() >= input.spilled_until && link.takes_pipes,
         };
-        (takes_it && header.charge() <= passage.promised).then_some(Way { link, is_next })
+        (takes_it && charge <= passage.promised).then_some(Way { link, is_next })
     }
 
     /// A pipe that holds the beginning of a frame, if there is one.
@@ -196,9 +213,9 @@ impl Receiver {
         let mut progress = false;
         let mut in_pipes = 0;
         for _ in 0..FRAMES_PER_TURN {
-            if input.straight.is_none() && input.small.len() == AHEAD_BYTES {
+            if input.straight.is_none() && input.small.len() >= HEAD_BYTES {
                 match self.begin_next(input)? {
-                    Next::Straight => {}
+                    Next::Straight | Next::Unknown => {}
                     Next::Later => return Ok(progress),
                     // The usual way, with the header in front.
                     Next::Usual => return Ok(true),
@@ -212,6 +229,9 @@ impl Receiver {
                 None => receive_ahead(&mut *input.receiver, &mut input.small)?,
             };
             if received == 0 {
+                if input.straight.is_none() {
+                    self.take_leads_alone(input)?;
+                }
                 return self.wait_for_rest(input, in_pipes, progress);
             }
             progress = true;
@@ -303,36 +323,89 @@ impl Receiver {
             .map_err(|error| Fault::Lane(error.into()))?;
         debug_assert_eq!(read, filled);
         self.engine.tally.note_parked(filled);
-        input.frame_bytes = Some(run.bytes);
+        // A batch has room for the frame, and not for more.
+        self.take_leads_alone(input)?;
+        input.frame_bytes = Some(run.bytes - (filled - input.small.len()));
         Ok(true)
     }
 
     /// The frame whose header is here. One that has to wait for a slot waits where it is, in the
     /// kernel, for a moment.
     fn begin_next(&mut self, input: &mut Input) -> Result<Next, Fault> {
-        let Some(head) = input.small.first_chunk::<HEADER_BYTES>() else {
-            return Ok(Next::Later);
-        };
-        let header = Header::check(head)?;
-        input.rules.check(header)?;
-        let header = header.read();
         let mut begun = std::mem::take(&mut input.small);
-        input.note_coming(Some((header, &begun[HEADER_BYTES..])));
-        let next = match self.begin_straight(input, &header, &begun) {
+        let next = self.begin_of(input, &mut begun);
+        input.small = begun;
+        next
+    }
+
+    /// As [`begin_next`](Self::begin_next), with what is there of it.
+    fn begin_of(&mut self, input: &mut Input, begun: &mut Vec<u8>) -> Result<Next, Fault> {
+        self.items.clear();
+        let scanned = scan(begun, input.rules, &mut self.items)?;
+        let Some(header) = scanned.partial else {
+            return Ok(Next::Unknown);
+        };
+        let there = begun.len() - scanned.used;
+        // What is as short as that is small, and soon whole.
+        if there < HEAD_BYTES || header.frame_bytes() <= AHEAD_BYTES {
+            return Ok(Next::Unknown);
+        }
+        input.note_coming(Some((header, &begun[scanned.used + HEADER_BYTES..])));
+        // What was dropped must not go on with them.
+        let lead = lead_of(&self.items, &header).filter(|lead| lead.bytes == scanned.used);
+        if lead.is_none() {
+            self.take_leads(input, begun, scanned)?;
+        }
+        let mut became = self.begin_straight(input, &header, lead.as_ref(), begun);
+        if matches!(became, Begun::Alone) {
+            self.take_leads(input, begun, scanned)?;
+            became = self.begin_straight(input, &header, None, begun);
+        }
+        Ok(match became {
             Begun::Straight => {
                 begun.clear();
                 Next::Straight
             }
             Begun::NotNow(link) if self.may_wait(input, &link) => Next::Later,
-            Begun::NotNow(_) | Begun::Usual => {
+            Begun::NotNow(_) | Begun::Alone | Begun::Usual => {
                 // What was waited for has come; this frame is another.
                 input.gather.stop(&mut *input.receiver);
-                input.frame_bytes = Some(header.frame_bytes());
+                input.frame_bytes = Some(begun.len() - there + header.frame_bytes());
                 Next::Usual
             }
-        };
+        })
+    }
+
+    /// Takes the small frames in that a scan has found in front of a large one: they leave by
+    /// themselves.
+    fn take_leads(
+        &mut self,
+        input: &Input,
+        begun: &mut Vec<u8>,
+        scanned: Scanned,
+    ) -> Result<(), Fault> {
+        self.engine.note_corrupt(&input.link, scanned.corrupt);
+        if scanned.used == 0 {
+            return Ok(());
+        }
+        let mut batch = self.batch();
+        batch.extend_from_slice(&begun[..scanned.used]);
+        begun.drain(..scanned.used);
+        let whole = batch.split().freeze();
+        self.batches.give_back(batch);
+        let now = self.watch.time_of_batch();
+        self.engine
+            .take_in(&input.link, &mut self.items, &whole, now, &mut self.touched)
+    }
+
+    /// Takes the small frames in that are here, as what they come in front of is not.
+    fn take_leads_alone(&mut self, input: &mut Input) -> Result<(), Fault> {
+        let mut begun = std::mem::take(&mut input.small);
+        self.items.clear();
+        let taken = scan(&begun, input.rules, &mut self.items)
+            .and_then(|scanned| self.take_leads(input, &mut begun, scanned));
         input.small = begun;
-        Ok(next)
+        taken
     }
 
     /// Whether a frame still waits for a slot of `link`. A link whose peer takes too long to
@@ -393,6 +466,39 @@ fn receive_ahead(receiver: &mut dyn LaneReceiver, ahead: &mut Vec<u8>) -> Result
     let received = receiver.try_receive(&mut head[..missing], &mut BytesMut::new())?;
     ahead.extend_from_slice(&head[..received]);
     Ok(received)
+}
+
+/// The small frames in `items`, if they lead the frame that `header` begins: they are of its flow,
+/// one after the other, and it is the next.
+fn lead_of(items: &[Item], header: &Header) -> Option<Run> {
+    let mut lead: Option<Run> = None;
+    for item in items {
+        let Item::Run { run, .. } = item else {
+            return None;
+        };
+        lead = Some(match lead {
+            None => *run,
+            Some(before) => follow(&before, run)?,
+        });
+    }
+    lead.filter(|lead| follow(lead, &run_of(header, Lane::Bulk)).is_some())
+}
+
+/// Two runs as one, if the second follows the first.
+fn follow(first: &Run, second: &Run) -> Option<Run> {
+    let is_next = (first.flow, first.label, first.end) == (second.flow, second.label, second.start);
+    is_next.then(|| Run {
+        end: second.end,
+        bytes: first.bytes + second.bytes,
+        frames: first.frames + second.frames,
+        ..*first
+    })
+}
+
+/// A large frame with what leads it.
+fn join(lead: Option<&Run>, header: &Header) -> Run {
+    let frame = run_of(header, Lane::Bulk);
+    lead.and_then(|lead| follow(lead, &frame)).unwrap_or(frame)
 }
 
 /// Borrows a slot for a frame, if the lane has one to lend.

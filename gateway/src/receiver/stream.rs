@@ -75,11 +75,17 @@ impl Receiver {
         // What came before it leaves first, so that the next frame can go straight.
         self.serve_touched();
         input.frame_bytes = scanned.partial.map(|header| header.frame_bytes());
-        if let (None, Some((_, last))) = (scanned.partial, scanned.last) {
+        // Small frames only come in front of large ones.
+        if let (None, Some((_, last))) = (scanned.partial, scanned.last)
+            && !last.is_small()
+        {
             input.prefers_straight = self.prefers_straight(input, &last);
         }
         if let Some(header) = scanned.partial
-            && matches!(self.begin_straight(input, &header, batch), Begun::Straight)
+            && matches!(
+                self.begin_straight(input, &header, None, batch),
+                Begun::Straight
+            )
         {
             batch.clear();
         }
@@ -106,10 +112,10 @@ impl Receiver {
                 .transit
                 .passage(input.link.transit, flow.0, flow.1);
             // What a frame that has begun costs is still counted as promised.
-            let begun = if of_frame > 0 {
-                coming.header.charge()
-            } else {
-                0
+            let begun = match &input.straight {
+                Some(straight) => straight.charge(),
+                None if of_frame > 0 => coming.header.charge(),
+                None => 0,
             };
             let promised = passage.map_or(0, |passage| passage.promised.saturating_sub(begun));
             let fragment = coming.header.payload_bytes();

@@ -10,6 +10,7 @@ mod chains;
 mod endings;
 mod hostile;
 mod idle;
+mod leading;
 mod member;
 mod piped;
 mod rates;

@@ -164,6 +164,46 @@ pub(crate) const FLOW: FlowKey = FlowKey {
     destination: 2,
 };
 
+/// Opens the flow from c0 to b0; returns both ends, and the credit that c0 has.
+pub(crate) fn open(world: &World) -> (Member, Member, u64) {
+    let listener = Listener::of(world.cluster(), "b0");
+    std::thread::scope(|scope| {
+        let destination = scope.spawn(|| {
+            let mut destination = listener.accept();
+            admit(&mut destination);
+            destination
+        });
+        let (source, granted) = open_from(world);
+        (source, destination.join().unwrap(), granted)
+    })
+}
+
+/// The source's part of it.
+pub(crate) fn open_from(world: &World) -> (Member, u64) {
+    let mut source = Member::dial(world, "c0", LinkKind::Forward, "left");
+    loop {
+        // Until the link to b0 is there, the gateway refuses.
+        source.send(LaneOf::Urgent, &opening(FLOW, 1, 65_536));
+        let answer = source.hear();
+        if answer.kind == Kind::Credit && answer.offset > 0 {
+            return (source, answer.offset);
+        }
+    }
+}
+
+/// The destination's part of it: grants what the next opening asks for.
+pub(crate) fn admit(destination: &mut Member) {
+    let asked = loop {
+        let header = destination.hear();
+        if header.kind == Kind::Data {
+            break header;
+        }
+    };
+    destination.receive_urgent(OPENING_BYTES);
+    let credit = Header::credit(FLOW, asked.label, 0, 64 << 20, 9);
+    destination.send(LaneOf::Urgent, &credit.to_control_frame());
+}
+
 pub(crate) fn opening(flow: FlowKey, label: u32, fragment_bytes: u32) -> Vec<u8> {
     let opening = Opening {
         source_incarnation: 5,

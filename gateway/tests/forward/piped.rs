@@ -2,11 +2,9 @@
 
 use std::thread;
 
-use madgate_gtm::Header;
-use madgate_gtm::wire::{CHARGE_PER_FRAME, Flags, Kind, OPENING_BYTES};
-use madgate_vchannel::conductor::LinkKind;
+use madgate_gtm::wire::{CHARGE_PER_FRAME, Flags};
 
-use crate::member::{FLOW, LaneOf, Listener, Member, opening, part};
+use crate::member::{LaneOf, Member, admit, open, open_from, part};
 use crate::traffic::{receive_from, send_from};
 use crate::world::World;
 
@@ -23,46 +21,6 @@ fn world() -> World {
         .node("c0", &[("left", "tcp")])
         .node("e0", &[("right", "tcp")])
         .channel("main", &["left", "right"])
-}
-
-/// Opens the flow from c0 to b0; returns both ends, and the credit that c0 has.
-fn open(world: &World) -> (Member, Member, u64) {
-    let listener = Listener::of(world.cluster(), "b0");
-    thread::scope(|scope| {
-        let destination = scope.spawn(|| {
-            let mut destination = listener.accept();
-            admit(&mut destination);
-            destination
-        });
-        let (source, granted) = open_from(world);
-        (source, destination.join().unwrap(), granted)
-    })
-}
-
-/// The source's part of it.
-fn open_from(world: &World) -> (Member, u64) {
-    let mut source = Member::dial(world, "c0", LinkKind::Forward, "left");
-    loop {
-        // Until the link to b0 is there, the gateway refuses.
-        source.send(LaneOf::Urgent, &opening(FLOW, 1, 65_536));
-        let answer = source.hear();
-        if answer.kind == Kind::Credit && answer.offset > 0 {
-            return (source, answer.offset);
-        }
-    }
-}
-
-/// The destination's part of it: grants what the next opening asks for.
-fn admit(destination: &mut Member) {
-    let asked = loop {
-        let header = destination.hear();
-        if header.kind == Kind::Data {
-            break header;
-        }
-    };
-    destination.receive_urgent(OPENING_BYTES);
-    let credit = Header::credit(FLOW, asked.label, 0, 64 << 20, 9);
-    destination.send(LaneOf::Urgent, &credit.to_control_frame());
 }
 
 /// Sends parts of a message, as many as `count` and the credit allow; returns their bytes.

@@ -34,5 +34,15 @@ const _: () = assert!(
         <= crate::budget::GUARANTEED_BYTES
 );
 
+/// Small frames that travel on the bulk lane right in front of a large one of their flow, so that
+/// one call sends both and one receives both, are together at most this long.
+pub const LEAD_BYTES: usize = 200;
+
+/// Bytes that are read ahead of a large frame's payload, to tell where that goes: what may travel
+/// in front of the frame, its header, and the descriptor of its block. Any large frame is longer.
+pub const AHEAD_BYTES: usize = LEAD_BYTES + HEADER_BYTES + DESCRIPTOR_BYTES;
+
+const _: () = assert!(AHEAD_BYTES <= SMALL_PAYLOAD_BYTES);
+
 /// The version of everything in this module; compared in the handshake.
 pub const WIRE_VERSION: u16 = 1;

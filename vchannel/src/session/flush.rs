@@ -4,13 +4,14 @@ use std::sync::{Arc, MutexGuard};
 
 use bytes::Bytes;
 use madgate_bmm::{Buffer, OutboxError};
-use madgate_gtm::wire::SMALL_PAYLOAD_BYTES;
+use madgate_gtm::wire::{DESCRIPTOR_BYTES, LEAD_BYTES, SMALL_PAYLOAD_BYTES};
 use madgate_gtm::{Time, Transmit};
+use madgate_tm::LaneClass;
 
 use super::Inner;
 use super::core::{Core, GATHER_BYTES};
 use super::flows::Memory;
-use super::links::{LaneOutput, Lanes, LinkOutput};
+use super::links::{Lanes, LinkOutput};
 
 /// Bytes that a flow may put on the link before the next one has its turn.
 const TURN_BYTES: usize = 64 << 10;
@@ -126,41 +127,84 @@ impl Inner {
     }
 }
 
-/// Queues what a flow gave; returns its bytes.
-fn push(lanes: &mut Lanes, transmit: Transmit<Memory>) -> usize {
-    match transmit {
-        Transmit::Frames(bytes) => {
-            let count = bytes.len();
-            lanes.urgent.push(Buffer::shared(bytes));
-            count
+/// What one flow gives in its turn, on its way to the lanes.
+struct Turn<'l> {
+    lanes: &'l mut Lanes,
+    /// Small frames that go in front of the large one that may come next.
+    lead: Option<Bytes>,
+    bytes: usize,
+}
+
+impl<'l> Turn<'l> {
+    const fn new(lanes: &'l mut Lanes) -> Self {
+        Self {
+            lanes,
+            lead: None,
+            bytes: 0,
         }
-        Transmit::Fragment {
-            mut head,
-            data,
-            offset,
-            length,
-        } => {
-            let Memory::Owned(bytes) = data else {
-                unreachable!("a flow with borrowed memory is served by its borrower alone")
-            };
-            // The block is in memory, so its offsets fit.
-            let start = usize::try_from(offset).unwrap_or(usize::MAX);
-            let body = bytes.slice(start..start + length);
-            head.seal([&body[..]]);
-            let buffer = Buffer::with_head(head.as_bytes(), body);
-            let count = buffer.len();
-            lane_for(lanes, length).push(buffer);
-            count
+    }
+
+    const fn is_over(&self) -> bool {
+        self.bytes >= TURN_BYTES
+    }
+
+    fn push(&mut self, transmit: Transmit<Memory>) {
+        match transmit {
+            Transmit::Frames(frames) => {
+                self.bytes += frames.len();
+                self.send_lead_alone();
+                if self.lanes.bulk.takes_leads() && frames.len() <= LEAD_BYTES {
+                    self.lead = Some(frames);
+                } else {
+                    self.lanes.urgent.push(Buffer::shared(frames));
+                }
+            }
+            Transmit::Fragment {
+                mut head,
+                data,
+                offset,
+                length,
+            } => {
+                let Memory::Owned(bytes) = data else {
+                    unreachable!("a flow with borrowed memory is served by its borrower alone")
+                };
+                // The block is in memory, so its offsets fit.
+                let start = usize::try_from(offset).unwrap_or(usize::MAX);
+                let body = bytes.slice(start..start + length);
+                head.seal([&body[..]]);
+                let buffer = Buffer::with_head(head.as_bytes(), body);
+                self.bytes += buffer.len();
+                match class_of(length) {
+                    LaneClass::Bulk => {
+                        if let Some(lead) = self.lead.take() {
+                            self.lanes.bulk.push(Buffer::shared(lead));
+                        }
+                        self.lanes.bulk.push(buffer);
+                    }
+                    LaneClass::Urgent => {
+                        self.send_lead_alone();
+                        self.lanes.urgent.push(buffer);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Small frames that nothing large comes behind go the way of small ones.
+    fn send_lead_alone(&mut self) {
+        if let Some(lead) = self.lead.take() {
+            self.lanes.urgent.push(Buffer::shared(lead));
         }
     }
 }
 
-/// Small fragments share the urgent lane with the other small frames.
-pub(crate) fn lane_for(lanes: &mut Lanes, length: usize) -> &mut LaneOutput {
-    if length <= SMALL_PAYLOAD_BYTES - madgate_gtm::wire::DESCRIPTOR_BYTES {
-        &mut lanes.urgent
+/// The lane for a fragment with so many bytes of its block: small ones share the urgent lane with
+/// the other small frames.
+pub(crate) const fn class_of(length: usize) -> LaneClass {
+    if length <= SMALL_PAYLOAD_BYTES - DESCRIPTOR_BYTES {
+        LaneClass::Urgent
     } else {
-        &mut lanes.bulk
+        LaneClass::Bulk
     }
 }
 
@@ -197,7 +241,7 @@ impl Core {
             let Some(flow) = self.next_waiting(index) else {
                 return true;
             };
-            let mut turn = 0;
+            let mut turn = Turn::new(lanes);
             let emptied = loop {
                 let slot = &mut self.out_flows[flow as usize];
                 if slot.has_borrower {
@@ -205,16 +249,17 @@ impl Core {
                 }
                 if let Some(header) = slot.flow.poll_control() {
                     let frame = Bytes::copy_from_slice(&header.to_control_frame());
-                    lanes.urgent.push(Buffer::shared(frame));
+                    turn.lanes.urgent.push(Buffer::shared(frame));
                 }
                 match slot.flow.poll_transmit(now, TURN_BYTES) {
                     None => break true,
-                    Some(transmit) => turn += push(lanes, transmit),
+                    Some(transmit) => turn.push(transmit),
                 }
-                if turn >= TURN_BYTES {
+                if turn.is_over() {
                     break false;
                 }
             };
+            turn.send_lead_alone();
             self.end_turn(index, flow, emptied);
         }
         false

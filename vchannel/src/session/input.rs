@@ -2,12 +2,15 @@
 //!
 //! Frames of the urgent lane are small and come many at a time: they are read in batches
 //! and parsed in place. Frames of the bulk lane are large and come one by one: of each, only
-//! the head is read first, so that the payload can go straight where it belongs, together
-//! with the head of the next.
+//! the head is read first, with small frames that travel in front of it, so that the payload can
+//! go straight where it belongs, together with the head of the next.
+
+#[cfg(test)]
+mod tests;
 
 use bytes::BytesMut;
 use madgate_gtm::wire::{
-    DESCRIPTOR_BYTES, Flags, HEADER_BYTES, Kind, SMALL_PAYLOAD_BYTES, checksum,
+    AHEAD_BYTES, DESCRIPTOR_BYTES, Flags, HEADER_BYTES, Kind, SMALL_PAYLOAD_BYTES, checksum,
 };
 use madgate_gtm::{Header, Reassembly, Time};
 use madgate_tm::{Gather, LaneClass, LaneError, LaneReceiver, ReceivedSlot, Shape};
@@ -18,7 +21,7 @@ use super::core::Core;
 use super::kept::{KeptSlot, KeptSlots};
 use super::wait::Goal;
 
-/// Bytes of a bulk frame that are read before its payload: header and descriptor.
+/// Bytes of a bulk frame that tell where its payload goes: header and descriptor.
 const HEAD_BYTES: usize = HEADER_BYTES + DESCRIPTOR_BYTES;
 
 /// Bytes of the urgent lane that are read at once.
@@ -61,7 +64,7 @@ pub(crate) struct Input {
     goes_straight: bool,
     /// How much of that block is waited for at once.
     gather: Gather,
-    /// What is there of frames that are not complete: on bulk lanes at most a head.
+    /// What is there of frames that are not complete: on bulk lanes at most [`AHEAD_BYTES`].
     batch: BytesMut,
     /// The payload that is arriving.
     arriving: Option<Arriving>,
@@ -202,11 +205,42 @@ impl Input {
             }
             total += received;
             self.finish_payload(inner, goal, now)?;
+            if self.arriving.is_none() {
+                self.take_leads(inner, goal, now)?;
+            }
             if goal.is_over() {
                 break;
             }
         }
         Ok(total)
+    }
+
+    /// Small frames that travel in front of a large one are taken in as soon as they are there:
+    /// whoever gets them may say where the rest of the message goes.
+    fn take_leads(
+        &mut self,
+        inner: &Inner,
+        goal: &mut Goal<'_, '_>,
+        now: Time,
+    ) -> Result<(), InputError> {
+        let mut leads = 0;
+        while let Some(head) = self.batch[leads..].first_chunk::<HEADER_BYTES>() {
+            let header = Header::check(head).map_err(FrameFault::from)?;
+            let end = leads + header.frame_bytes();
+            if !header.is_data() || end > self.batch.len() {
+                break;
+            }
+            leads = end;
+        }
+        if leads == 0 {
+            return Ok(());
+        }
+        let (link, frames) = (self.link, &self.batch[..leads]);
+        inner.with_core_for(goal, |core| handle_frames(core, link, frames, now))?;
+        let rest = self.batch.len() - leads;
+        self.batch.copy_within(leads.., 0);
+        self.batch.truncate(rest);
+        Ok(())
     }
 
     /// A head is there: decides where its payload goes.
@@ -220,10 +254,10 @@ impl Input {
         };
         let header = Header::parse(head).map_err(FrameFault::from)?;
         let rest = &self.batch[HEADER_BYTES..];
-        if header.kind != Kind::Data || (header.length as usize) < rest.len() {
+        if header.kind != Kind::Data {
             return Err(
                 FrameFault::from(madgate_gtm::wire::WireError::Contradiction(
-                    "a small frame on the bulk lane",
+                    "a control frame on the bulk lane",
                 ))
                 .into(),
             );
@@ -241,9 +275,9 @@ impl Input {
 
     /// One system call: the rest of the payload, and the head of the next frame.
     fn receive_some(&mut self, straight: Option<&mut Straight<'_>>) -> Result<usize, InputError> {
-        // Its capacity is that of a head, so no more of the next frame is read.
+        // Its capacity is no larger, so no more of the next frame is read.
         if self.batch.capacity() == 0 {
-            self.batch = BytesMut::with_capacity(HEAD_BYTES);
+            self.batch = BytesMut::with_capacity(AHEAD_BYTES);
         }
         match &mut self.arriving {
             Some(arriving) => {

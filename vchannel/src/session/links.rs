@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use madgate_bmm::{Buffer, Flushed, Outbox, OutboxError, Policy};
 use madgate_gtm::wire::HEADER_BYTES;
 use madgate_gtm::{Header, Time};
-use madgate_tm::{LaneClass, LaneSender};
+use madgate_tm::{LaneClass, LaneSender, Shape};
 
 use crate::conductor::{LinkKind, LinkRequest};
 
@@ -207,6 +207,12 @@ impl LaneOutput {
         let flushed = self.outbox.flush(&mut *self.sender, |()| {})?;
         self.is_blocked = flushed.blocked;
         Ok(flushed)
+    }
+
+    /// Whether small frames may go in front of a large one: on static lanes they would take a slot
+    /// of their own.
+    pub(crate) fn takes_leads(&self) -> bool {
+        matches!(self.sender.shape(), Shape::Dynamic { .. })
     }
 
     /// Whether it would take more now.

@@ -48,7 +48,7 @@ pub(crate) use self::core::{Core, Gathers};
 use self::driver::Driver;
 pub(crate) use self::early::Early;
 pub(crate) use self::flows::Memory;
-pub(crate) use self::flush::lane_for;
+pub(crate) use self::flush::class_of;
 pub use self::inbox::Packed;
 pub(crate) use self::inbox::{Broken, Inbox, Taken};
 pub(crate) use self::input::Straight;

@@ -21,7 +21,7 @@ use crate::cluster::Cluster;
 use crate::conductor::{LinkKind, LinkRequest};
 use crate::handshake::SessionKey;
 
-fn pair(protocol: &str, addresses: [&str; 2]) -> (TempDir, Session, Session) {
+pub(super) fn pair(protocol: &str, addresses: [&str; 2]) -> (TempDir, Session, Session) {
     let files = tempfile::tempdir().unwrap();
     SessionKey::generate()
         .write_new(&files.path().join("session.key"))

@@ -1,0 +1,183 @@
+//! Small frames that come in front of a large one of their flow, on the lane for large ones.
+
+use madgate_gateway::Gateway;
+use madgate_gtm::Header;
+use madgate_gtm::wire::{
+    AHEAD_BYTES, DESCRIPTOR_BYTES, Descriptor, Flags, HEADER_BYTES, Kind, LEAD_BYTES, ReceiveMode,
+    SendMode, checksum,
+};
+
+use crate::member::{FLOW, LaneOf, Member, open, open_from};
+use crate::world::{LONG, World};
+
+/// Enough to go straight.
+const LARGE: usize = 17_000;
+
+/// Larger, by this much each time, are the places where what is sent is cut.
+const STEP: usize = 9;
+
+fn world(right: &str, settings: &str) -> World {
+    World::new(settings)
+        .networks(&[("left", "tcp"), ("right", right)])
+        .node("a0", &[("left", "tcp")])
+        .node("gw", &[("left", "tcp"), ("right", right)])
+        .node("b0", &[("right", right)])
+        .node("c0", &[("left", "tcp")])
+        .channel("main", &["left", "right"])
+}
+
+/// The frames of messages of small blocks and a large one.
+struct Messages {
+    number: u32,
+    position: u64,
+    /// Up to where the gateway has granted.
+    granted: u64,
+}
+
+impl Messages {
+    const fn new(granted: u64) -> Self {
+        Self {
+            number: 0,
+            position: 0,
+            granted,
+        }
+    }
+
+    /// Waits until what `source` has still to send of them is granted.
+    fn await_credit(&mut self, source: &mut Member) {
+        while self.granted < self.position {
+            let answer = source.hear();
+            if answer.kind == Kind::Credit {
+                self.granted = self.granted.max(answer.offset);
+            }
+        }
+    }
+
+    fn next(&mut self, small: &[usize]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for (block, length) in (0..).zip(small) {
+            self.push(&mut bytes, Flags::DESCRIBED, block, *length);
+        }
+        let block = u32::try_from(small.len()).unwrap();
+        self.push(&mut bytes, Flags::DESCRIBED.with(Flags::END), block, LARGE);
+        self.number += 1;
+        bytes
+    }
+
+    fn push(&mut self, bytes: &mut Vec<u8>, flags: Flags, block: u32, length: usize) {
+        let contents = contents(self.number, length);
+        let length = u64::try_from(length).unwrap();
+        let descriptor = Descriptor::new(length, SendMode::Cheaper, ReceiveMode::Cheaper).unwrap();
+        let payload = [&descriptor.to_bytes()[..], &contents].concat();
+        let mut header = Header::new(Kind::Data, FLOW, 1);
+        header.flags = flags;
+        header.message = self.number;
+        header.block = block;
+        header.position = self.position;
+        header.length = u32::try_from(payload.len()).unwrap();
+        let mut running = checksum::Running::start(&header);
+        running.update(&payload);
+        header.checksum = running.finish();
+        self.position = header.end_position();
+        bytes.extend(header.to_bytes());
+        bytes.extend(payload);
+    }
+}
+
+fn contents(number: u32, length: usize) -> Vec<u8> {
+    let bytes = (0..=250).cycle().skip(number as usize % 251);
+    bytes.take(length).collect()
+}
+
+/// Sends messages of these small blocks and a large one from `source`, each cut elsewhere: its
+/// second part goes when the gateway has taken the first. After each, `receive` gets its number
+/// and its frames.
+fn send_cut(
+    world: &World,
+    gateway: &Gateway,
+    source: &mut Member,
+    small: &[usize],
+    messages: &mut Messages,
+    mut receive: impl FnMut(u32, &[u8]),
+) {
+    let received = || gateway.counters().networks[0].received_bytes;
+    for cut in (1..AHEAD_BYTES + 2 * STEP).step_by(STEP) {
+        let number = messages.number;
+        let bytes = messages.next(small);
+        messages.await_credit(source);
+        let taken = received() + u64::try_from(cut).unwrap();
+        source.send(LaneOf::Bulk, &bytes[..cut]);
+        world.wait_until("the gateway has the first part", || received() >= taken);
+        source.send(LaneOf::Bulk, &bytes[cut..]);
+        receive(number, &bytes);
+    }
+}
+
+/// Small blocks of a message whose frames lead a large one: up to as much as may, and more.
+fn smalls() -> [&'static [usize]; 5] {
+    const MOST: usize = LEAD_BYTES - HEADER_BYTES - DESCRIPTOR_BYTES;
+    [&[], &[8], &[0, 40], &[MOST], &[1000]]
+}
+
+#[test]
+fn they_go_on_in_front_of_it_wherever_the_stream_is_cut() {
+    for settings in ["", "[gateway]\nsplice = false"] {
+        let world = world("tcp", settings);
+        let gateway = world.gateway("gw");
+        let (mut source, mut destination, granted) = open(&world);
+        let mut messages = Messages::new(granted);
+        for small in smalls() {
+            send_cut(
+                &world,
+                &gateway,
+                &mut source,
+                small,
+                &mut messages,
+                |number, bytes| {
+                    let received = destination.receive_bulk(bytes.len());
+                    assert!(received[..] == *bytes, "{settings} {small:?} {number}");
+                },
+            );
+        }
+        let counters = gateway.counters();
+        assert_eq!(counters.misbehaved, 0, "{counters:#?}");
+        assert_eq!(counters.spliced_frames > 0, settings.is_empty());
+    }
+}
+
+#[test]
+fn they_arrive_whatever_the_large_ones_leave_by() {
+    for (right, settings) in [
+        ("tcp", ""),
+        ("tcp", "[gateway]\nsplice = false"),
+        ("shm", ""),
+    ] {
+        let world = world(right, settings);
+        let gateway = world.gateway("gw");
+        let b = world.node_of("b0");
+        let (mut source, granted) = open_from(&world);
+        let mut messages = Messages::new(granted);
+        for small in smalls() {
+            send_cut(
+                &world,
+                &gateway,
+                &mut source,
+                small,
+                &mut messages,
+                |number, _| {
+                    let mut unpacking = b.channel.begin_unpacking_within(LONG).unwrap().unwrap();
+                    for &length in small.iter().chain(&[LARGE]) {
+                        let block = unpacking.unpack_owned(length, ReceiveMode::Cheaper);
+                        assert!(
+                            block.unwrap() == contents(number, length),
+                            "{right} {number}"
+                        );
+                    }
+                    unpacking.end_unpacking().unwrap();
+                },
+            );
+        }
+        let counters = gateway.counters();
+        assert_eq!(counters.misbehaved, 0, "{counters:#?}");
+    }
+}

@@ -1,0 +1,275 @@
+//! Small frames that travel in front of large ones, cut where a stream may cut them.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex};
+
+use bytes::BytesMut;
+use madgate_gtm::wire::{
+    AHEAD_BYTES, DESCRIPTOR_BYTES, Descriptor, Flags, FlowKey, HEADER_BYTES, Kind, LEAD_BYTES,
+    Opening, ReceiveMode, SendMode, checksum,
+};
+use madgate_gtm::{Header, Time};
+use madgate_tm::{
+    Interest, LaneClass, LaneError, LaneReceiver, LaneSender, LentSlot, Piece, ReceivedSlot, Shape,
+};
+use tempfile::TempDir;
+
+use super::super::core::Core;
+use super::super::links::{Link, LinkOutput};
+use super::super::tests::pair;
+use super::super::wait::Goal;
+use super::{Input, InputError};
+use crate::conductor::{LinkKind, LinkRequest};
+use crate::session::Session;
+
+const LARGE: usize = 10_000;
+
+/// What is still to come of a stream: one piece at a time.
+type Pieces = Arc<Mutex<VecDeque<BytesMut>>>;
+
+/// Its end.
+#[derive(Debug)]
+struct Stream {
+    pieces: Pieces,
+    /// To have a descriptor.
+    file: fs::File,
+}
+
+impl Stream {
+    fn of(pieces: &Pieces) -> Box<Self> {
+        Box::new(Self {
+            pieces: Arc::clone(pieces),
+            file: fs::File::open("/dev/null").unwrap(),
+        })
+    }
+}
+
+impl LaneReceiver for Stream {
+    fn shape(&self) -> Shape {
+        Shape::Dynamic { gather_limit: 2 }
+    }
+
+    fn try_receive(&mut self, first: &mut [u8], rest: &mut BytesMut) -> Result<usize, LaneError> {
+        let mut pieces = self.pieces.lock().unwrap();
+        let Some(piece) = pieces.front_mut() else {
+            return Ok(0);
+        };
+        let to_first = first.len().min(piece.len());
+        first[..to_first].copy_from_slice(&piece.split_to(to_first));
+        let to_rest = (rest.capacity() - rest.len()).min(piece.len());
+        rest.extend_from_slice(&piece.split_to(to_rest));
+        if piece.is_empty() {
+            pieces.pop_front();
+        }
+        Ok(to_first + to_rest)
+    }
+
+    fn try_receive_slot(&mut self) -> Result<Option<ReceivedSlot>, LaneError> {
+        Err(LaneError::WrongShape("slots"))
+    }
+
+    fn try_receive_copy(&mut self, _: &mut BytesMut) -> Result<Option<usize>, LaneError> {
+        Err(LaneError::WrongShape("slots"))
+    }
+
+    fn arm(&mut self) -> Result<bool, LaneError> {
+        Ok(true)
+    }
+
+    fn descriptor(&self) -> (BorrowedFd<'_>, Interest) {
+        (self.file.as_fd(), Interest::Readable)
+    }
+
+    fn acknowledge_wake(&mut self) {}
+}
+
+/// What is sent is forgotten.
+impl LaneSender for Stream {
+    fn shape(&self) -> Shape {
+        Shape::Dynamic { gather_limit: 2 }
+    }
+
+    fn try_send(&mut self, pieces: &[Piece<'_>]) -> Result<usize, LaneError> {
+        Ok(pieces.iter().map(Piece::len).sum())
+    }
+
+    fn try_lend(&mut self) -> Result<Option<LentSlot>, LaneError> {
+        Err(LaneError::WrongShape("slots"))
+    }
+
+    fn commit(&mut self, _: LentSlot, _: usize) -> Result<(), LaneError> {
+        Err(LaneError::WrongShape("slots"))
+    }
+
+    fn arm(&mut self) -> Result<bool, LaneError> {
+        Ok(false)
+    }
+
+    fn descriptor(&self) -> (BorrowedFd<'_>, Interest) {
+        (self.file.as_fd(), Interest::Writable)
+    }
+
+    fn acknowledge_wake(&mut self) {}
+}
+
+/// A node that receives the frames of a flow over a stream, and the stream.
+struct Receiving {
+    node: Session,
+    input: Input,
+    pieces: Pieces,
+    flow: FlowKey,
+    position: u64,
+    /// Of the next message.
+    number: u32,
+    _source: Session,
+    _files: TempDir,
+}
+
+impl Receiving {
+    fn new() -> Self {
+        // Their network is not used.
+        let (files, source, node) = pair("shm", ["a", "b"]);
+        let request = LinkRequest {
+            kind: LinkKind::Regular,
+            network: node.cluster().networks_of(node.node()).next().unwrap(),
+            peer: source.node(),
+        };
+        let pieces = Pieces::default();
+        let output = LinkOutput::new(Stream::of(&pieces), Stream::of(&pieces));
+        let mut link = Link::new(request, false, Time(0));
+        link.output = Some(Arc::new(output));
+        let link = node.inner().lock().add_link(link);
+        let flow = FlowKey {
+            channel: 0,
+            source: source.node().rank(),
+            destination: node.node().rank(),
+        };
+        let mut receiving = Self {
+            node,
+            input: Input::new(link, LaneClass::Bulk, Stream::of(&pieces)),
+            pieces,
+            flow,
+            position: 0,
+            number: 0,
+            _source: source,
+            _files: files,
+        };
+        let opening = Opening {
+            source_incarnation: 1,
+            destination_incarnation: 0,
+            fragment_bytes: 65_536,
+        };
+        let opening = receiving.frame(Flags::OPEN, 0, &opening.to_bytes());
+        receiving.receive(&opening, &[]).unwrap();
+        receiving
+    }
+
+    /// The flow's next frame.
+    fn frame(&mut self, flags: Flags, block: u32, payload: &[u8]) -> Vec<u8> {
+        let mut header = Header::new(Kind::Data, self.flow, 1);
+        header.flags = flags;
+        header.message = self.number;
+        header.block = block;
+        header.position = self.position;
+        header.length = u32::try_from(payload.len()).unwrap();
+        let mut running = checksum::Running::start(&header);
+        running.update(payload);
+        header.checksum = running.finish();
+        self.position = header.end_position();
+        [&header.to_bytes()[..], payload].concat()
+    }
+
+    /// The frames of the flow's next message: small blocks, and a large one.
+    fn message(&mut self, small: &[usize]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut block = 0;
+        for &small in small {
+            let record = record(&contents(self.number, small));
+            bytes.extend(self.frame(Flags::DESCRIBED, block, &record));
+            block += 1;
+        }
+        let flags = Flags::DESCRIBED.with(Flags::END);
+        let record = record(&contents(self.number, LARGE));
+        bytes.extend(self.frame(flags, block, &record));
+        self.number += 1;
+        bytes
+    }
+
+    /// Takes in what a stream brings that is cut at `cuts`.
+    fn receive(&mut self, bytes: &[u8], cuts: &[usize]) -> Result<(), InputError> {
+        let mut rest = BytesMut::from(bytes);
+        let mut at = 0;
+        for &cut in cuts {
+            let piece = rest.split_to(cut - at);
+            self.pieces.lock().unwrap().push_back(piece);
+            at = cut;
+        }
+        self.pieces.lock().unwrap().push_back(rest);
+        let mut look = |_: &mut Core| false;
+        let mut goal = Goal::new(None, &mut look);
+        let mut scratch = BytesMut::new();
+        while !self.pieces.lock().unwrap().is_empty() {
+            let inner = self.node.inner();
+            self.input
+                .receive(inner, &mut goal, &mut scratch, Time(0))?;
+            // Credit, without which no more may come.
+            inner.flush_dirty();
+        }
+        Ok(())
+    }
+
+    /// Unpacks a message, which is the one of that `number`.
+    fn unpack(&self, number: u32, small: &[usize]) {
+        let channel = self.node.channel("main").unwrap();
+        let mut unpacking = channel.try_begin_unpacking().unwrap().expect("a message");
+        for &length in small.iter().chain(&[LARGE]) {
+            let block = unpacking.unpack_owned(length, ReceiveMode::Cheaper);
+            assert!(block.unwrap() == contents(number, length));
+        }
+        unpacking.end_unpacking().unwrap();
+    }
+}
+
+fn contents(number: u32, length: usize) -> Vec<u8> {
+    (0..=250)
+        .cycle()
+        .skip(number as usize % 251)
+        .take(length)
+        .collect()
+}
+
+fn record(block: &[u8]) -> Vec<u8> {
+    let length = u64::try_from(block.len()).unwrap();
+    let descriptor = Descriptor::new(length, SendMode::Cheaper, ReceiveMode::Cheaper).unwrap();
+    [&descriptor.to_bytes()[..], block].concat()
+}
+
+#[test]
+fn small_frames_in_front_of_large_ones_arrive_wherever_the_stream_is_cut() {
+    let most = LEAD_BYTES - HEADER_BYTES - DESCRIPTOR_BYTES;
+    let mut receiving = Receiving::new();
+    for small in [&[8][..], &[0, 40], &[most], &[1000], &[]] {
+        for cut in 1..AHEAD_BYTES + 10 {
+            let number = receiving.number;
+            let mut bytes = receiving.message(small);
+            let first = bytes.len();
+            bytes.extend(receiving.message(small));
+            let cuts = [cut, first - 1, first + cut];
+            receiving.receive(&bytes, &cuts).unwrap();
+            for number in [number, number + 1] {
+                receiving.unpack(number, small);
+            }
+        }
+    }
+}
+
+#[test]
+fn control_frames_stay_off_the_bulk_lane() {
+    let mut receiving = Receiving::new();
+    let control = Header::echo(Kind::Ping, 7).to_control_frame();
+    let data = receiving.message(&[]);
+    let refused = receiving.receive(&[&control[..], &data[..]].concat(), &[]);
+    assert!(refused.unwrap_err().to_string().contains("bulk lane"));
+}
