@@ -156,7 +156,8 @@ impl Receiver {
     fn way_of(&self, input: &Input, header: &Header, charge: u64) -> Option<Way> {
         // Small parts of a large block come in between where credit was short.
         let bytes = header.payload_bytes().max(input.length_of_block(header));
-        let is_large = bytes >= self.engine.settings.direct_bytes;
+        let settings = &self.engine.settings;
+        let is_large = bytes >= settings.direct_bytes.min(settings.splice_from_bytes);
         let is_eligible = header.kind == Kind::Data && !header.flags.has(Flags::OPEN) && is_large;
         let is_longer = header.frame_bytes() > AHEAD_BYTES;
         if !is_eligible || !is_longer || input.rules.lane != Lane::Bulk {
@@ -168,8 +169,15 @@ impl Receiver {
         let is_next = !transit.has_queued(passage.to, Lane::Bulk);
         let link = Arc::clone(shared.links.get(&passage.to)?);
         let takes_it = match link.bulk_slots() {
-            Some((slot_bytes, _)) => header.frame_bytes() <= slot_bytes,
-            None => input.splices && self.engine.now() >= input.spilled_until && link.takes_pipes,
+            Some((slot_bytes, _)) => {
+                bytes >= settings.direct_bytes && header.frame_bytes() <= slot_bytes
+            }
+            None => {
+                bytes >= settings.splice_from_bytes
+                    && input.splices
+                    && link.takes_pipes
+                    && self.engine.now() >= input.spilled_until
+            }
         };
         (takes_it && charge <= passage.promised).then_some(Way { link, is_next })
     }

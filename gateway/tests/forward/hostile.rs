@@ -116,7 +116,7 @@ fn more_than_was_granted_closes_the_link() {
 
 #[test]
 fn a_frame_that_comes_in_many_small_pieces_does_not_fit_in_a_pipe_and_arrives() {
-    let world = world("[gateway]\ndirect = \"1KiB\"");
+    let world = world("[gateway]\nsplice_from = \"1KiB\"");
     let gateway = world.gateway("gw");
     let b = world.node_of("b0");
     let mut member = Member::dial(&world, "c0", LinkKind::Forward, "left");

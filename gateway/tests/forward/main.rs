@@ -183,12 +183,22 @@ fn a_lookout_passes_questions_and_answers_on_and_what_much_there_is_too() {
 }
 
 #[test]
-fn large_frames_pass_unread_from_socket_to_socket_unless_that_is_switched_off() {
-    for (settings, splices) in [("", true), ("[gateway]\nsplice = false", false)] {
+fn large_blocks_pass_unread_from_socket_to_socket_unless_that_is_switched_off() {
+    let mixed: &[usize] = &[1 << 20, 70_000, 100, 3_000_001];
+    let short: &[usize] = &[70_000, 100];
+    // What one batch has brought is not in the kernel any more.
+    let from_64_kib = "[gateway]\nsplice_from = \"64KiB\"\nbatch = \"64KiB\"";
+    for (settings, lengths, splices) in [
+        ("", mixed, true),
+        ("[gateway]\nsplice = false", mixed, false),
+        ("", short, false),
+        (from_64_kib, short, true),
+        ("[gateway]\nsplice_from = \"4MiB\"", mixed, false),
+    ] {
         let world = World::two("tcp", "tcp", settings);
         let gateway = world.gateway("gw");
         let (a, b) = (world.node_of("a0"), world.node_of("b0"));
-        let lengths = [1 << 20, 70_000, 100, 3_000_001].repeat(10);
+        let lengths = lengths.repeat(20);
         thread::scope(|scope| {
             scope.spawn(|| send_all(&a, "b0", &lengths));
             scope.spawn(|| receive_all(&b, &lengths));

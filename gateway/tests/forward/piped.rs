@@ -12,7 +12,7 @@ const PAYLOAD_BYTES: usize = 60_000;
 
 /// Small kernel buffers on the right, so that a link there soon takes nothing.
 fn world() -> World {
-    World::new("")
+    World::new("[gateway]\nsplice_from = \"16KiB\"")
         .networks(&[("left", "tcp"), ("right", "tcp")])
         .and("socket_buffer = \"64KiB\"\nunsent = \"64KiB\"")
         .node("a0", &[("left", "tcp")])

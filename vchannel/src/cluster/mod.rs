@@ -45,8 +45,8 @@ pub use rate::{format_rate, parse_rate};
 pub use settings::{
     BATCH_BOUNDS, COST_BOUNDS, DEFAULT_LINK_TIMEOUT, DEFAULT_MTU, DEFAULT_SPIN, DEPTH_BOUNDS,
     DIRECT_BOUNDS, EndpointSettings, GatewaySettings, Handover, LINK_TIMEOUT_BOUNDS, MAX_PIN,
-    MAX_SPIN, MEMORY_BOUNDS, MTU_BOUNDS, RATE_BOUNDS, RETENTION_BOUNDS, WEIGHT_BOUNDS,
-    WINDOW_BOUNDS, WaitPolicy,
+    MAX_SPIN, MEMORY_BOUNDS, MTU_BOUNDS, RATE_BOUNDS, RETENTION_BOUNDS, SPLICE_FROM_BOUNDS,
+    WEIGHT_BOUNDS, WINDOW_BOUNDS, WaitPolicy,
 };
 pub use size::{format_size, parse_size};
 pub use summary::compact_names;

@@ -19,8 +19,8 @@ use super::node_section::NAME_HELP;
 use super::settings::{
     BATCH_BOUNDS, COST_BOUNDS, DEFAULT_LINK_TIMEOUT, DEFAULT_MTU, DEFAULT_SPIN, DEPTH_BOUNDS,
     DIRECT_BOUNDS, EndpointSettings, GatewaySettings, Handover, LINK_TIMEOUT_BOUNDS, MAX_PIN,
-    MAX_SPIN, MEMORY_BOUNDS, MTU_BOUNDS, RETENTION_BOUNDS, WEIGHT_BOUNDS, WINDOW_BOUNDS,
-    WaitPolicy,
+    MAX_SPIN, MEMORY_BOUNDS, MTU_BOUNDS, RETENTION_BOUNDS, SPLICE_FROM_BOUNDS, WEIGHT_BOUNDS,
+    WINDOW_BOUNDS, WaitPolicy,
 };
 use super::tuning::{all_keys, read_tuning};
 use super::{
@@ -314,7 +314,16 @@ fn read_gateway(top: &mut Fields<'_>, report: &mut Report) -> GatewaySettings {
         return settings;
     };
     let keys = [
-        "depth", "batch", "memory", "wait", "spin", "pin", "direct", "splice", "handover",
+        "depth",
+        "batch",
+        "memory",
+        "wait",
+        "spin",
+        "pin",
+        "direct",
+        "splice",
+        "splice_from",
+        "handover",
         "lookout",
     ];
     let Some(mut fields) = Fields::open_value(value, "[gateway]", &keys, report) else {
@@ -341,6 +350,12 @@ fn read_gateway(top: &mut Fields<'_>, report: &mut Report) -> GatewaySettings {
     }
     if let Some(splice) = fields.flag("splice", report) {
         settings.splice = splice;
+    }
+    if let Some(from) = fields
+        .size("splice_from", &SPLICE_FROM_BOUNDS, report)
+        .and_then(count)
+    {
+        settings.splice_from_bytes = from;
     }
     let processors = 0..=u64::try_from(MAX_PIN - 1).unwrap_or(u64::MAX);
     if let Some((pin, span)) = fields.integers("pin", &processors, report) {

@@ -61,9 +61,12 @@ pub struct GatewaySettings {
     /// Payloads of at least this size are received straight into where they leave from.
     /// Default 16 KiB, [`DIRECT_BOUNDS`].
     pub direct_bytes: usize,
-    /// Whether such payloads pass from one socket to another without being read into memory,
-    /// where both networks can do that. Default yes.
+    /// Whether payloads pass from one socket to another without being read into memory, where
+    /// both networks can do that. Default yes.
     pub splice: bool,
+    /// Only those of blocks that are at least this long: shorter ones are read and written in
+    /// fewer calls. Default 512 KiB, [`SPLICE_FROM_BOUNDS`].
+    pub splice_from_bytes: usize,
     /// Who sends. Default inline.
     pub handover: Handover,
     /// Whether one receiver looks after the networks of others while little comes. Default yes;
@@ -98,6 +101,8 @@ pub const BATCH_BOUNDS: RangeInclusive<u64> = 64 * KIB..=16 * MIB;
 pub const MEMORY_BOUNDS: RangeInclusive<u64> = 8 * MIB..=1024 * GIB;
 /// Allowed limits of straight reception.
 pub const DIRECT_BOUNDS: RangeInclusive<u64> = KIB..=16 * MIB;
+/// Allowed lengths of the shortest block that is spliced.
+pub const SPLICE_FROM_BOUNDS: RangeInclusive<u64> = KIB..=GIB;
 /// Allowed retention budgets.
 pub const RETENTION_BOUNDS: RangeInclusive<u64> = 64 * KIB..=64 * GIB;
 /// Allowed windows.
@@ -127,6 +132,7 @@ impl Default for GatewaySettings {
             pin: Vec::new(),
             direct_bytes: 16 << 10,
             splice: true,
+            splice_from_bytes: 512 << 10,
             handover: Handover::default(),
             lookout: true,
         }

@@ -61,7 +61,7 @@ const LOCAL: &[Protocol] = &[Protocol::Shm, Protocol::Hsl];
 const WAITS: &[&str] = &["sleep", "adaptive 20us", "adaptive 100us", "adaptive 1ms"];
 
 /// Every knob; those that usually change most come first, and are tried first.
-pub(crate) static KNOBS: [Knob; 18] = [
+pub(crate) static KNOBS: [Knob; 19] = [
     Knob {
         section: Section::Channel,
         key: "mtu",
@@ -151,6 +151,14 @@ pub(crate) static KNOBS: [Knob; 18] = [
         kind: Kind::Flag,
         meaning: "whether long payloads pass from socket to socket inside the kernel",
         tried: &["true", "false"],
+        protocols: &[],
+    },
+    Knob {
+        section: Section::Gateway,
+        key: "splice_from",
+        kind: Kind::Size,
+        meaning: "payloads of blocks from here on do so, where any do",
+        tried: &["64KiB", "256KiB", "512KiB", "1MiB"],
         protocols: &[],
     },
     Knob {
@@ -347,6 +355,7 @@ fn of_gateway(settings: &GatewaySettings, key: &str) -> Option<Value> {
         ),
         "pin" => Value::Pin(settings.pin.clone()),
         "splice" => Value::Flag(settings.splice),
+        "splice_from" => Value::Size(count(settings.splice_from_bytes)),
         "direct" => Value::Size(count(settings.direct_bytes)),
         "lookout" => Value::Flag(settings.lookout),
         _ => return None,
