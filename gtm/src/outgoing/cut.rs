@@ -6,7 +6,8 @@ use super::queue::{BlockRange, Pending, Sent, SentFrames};
 use super::{Outgoing, State, Transmit};
 use crate::time::Time;
 use crate::wire::{
-    CHARGE_PER_FRAME, DESCRIPTOR_BYTES, Flags, HEADER_BYTES, Header, Kind, checksum, encoded,
+    CHARGE_PER_FRAME, DESCRIPTOR_BYTES, Flags, HEADER_BYTES, Header, Kind, LEAD_BYTES, checksum,
+    encoded,
 };
 
 /// With less credit than this, a fragment is only cut when nothing else is under way: more
@@ -59,6 +60,15 @@ impl FragmentHead {
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
+    }
+
+    /// Whether these small frames, which come before it, may lead it: they are short, and of its
+    /// message, which is not complete without it, so that nobody waits for them alone.
+    #[must_use]
+    pub fn may_follow(&self, frames: &[u8]) -> bool {
+        let first = frames.first_chunk().map(Header::parse);
+        frames.len() <= LEAD_BYTES
+            && matches!(first, Some(Ok(first)) if first.message == self.header.message)
     }
 
     /// The header, for those who look at it.

@@ -34,8 +34,8 @@ const _: () = assert!(
         <= crate::budget::GUARANTEED_BYTES
 );
 
-/// Small frames that travel on the bulk lane right in front of a large one of their flow, so that
-/// one call sends both and one receives both, are together at most this long.
+/// Small frames that travel on the bulk lane right in front of a large one of their message, so
+/// that one call sends both and one receives both, are together at most this long.
 pub const LEAD_BYTES: usize = 200;
 
 /// Bytes that are read ahead of a large frame's payload, to tell where that goes: what may travel

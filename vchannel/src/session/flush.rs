@@ -4,7 +4,7 @@ use std::sync::{Arc, MutexGuard};
 
 use bytes::Bytes;
 use madgate_bmm::{Buffer, OutboxError};
-use madgate_gtm::wire::{DESCRIPTOR_BYTES, LEAD_BYTES, SMALL_PAYLOAD_BYTES};
+use madgate_gtm::wire::{DESCRIPTOR_BYTES, SMALL_PAYLOAD_BYTES};
 use madgate_gtm::{Time, Transmit};
 use madgate_tm::LaneClass;
 
@@ -130,7 +130,7 @@ impl Inner {
 /// What one flow gives in its turn, on its way to the lanes.
 struct Turn<'l> {
     lanes: &'l mut Lanes,
-    /// Small frames that go in front of the large one that may come next.
+    /// Small frames, which go in front of what comes next if that is large and of their message.
     lead: Option<Bytes>,
     bytes: usize,
 }
@@ -153,11 +153,7 @@ impl<'l> Turn<'l> {
             Transmit::Frames(frames) => {
                 self.bytes += frames.len();
                 self.send_lead_alone();
-                if self.lanes.bulk.takes_leads() && frames.len() <= LEAD_BYTES {
-                    self.lead = Some(frames);
-                } else {
-                    self.lanes.urgent.push(Buffer::shared(frames));
-                }
+                self.lead = Some(frames);
             }
             Transmit::Fragment {
                 mut head,
@@ -174,23 +170,18 @@ impl<'l> Turn<'l> {
                 head.seal([&body[..]]);
                 let buffer = Buffer::with_head(head.as_bytes(), body);
                 self.bytes += buffer.len();
-                match class_of(length) {
-                    LaneClass::Bulk => {
-                        if let Some(lead) = self.lead.take() {
-                            self.lanes.bulk.push(Buffer::shared(lead));
-                        }
-                        self.lanes.bulk.push(buffer);
-                    }
-                    LaneClass::Urgent => {
-                        self.send_lead_alone();
-                        self.lanes.urgent.push(buffer);
-                    }
+                let class = class_of(length);
+                let may_lead = class == LaneClass::Bulk && self.lanes.bulk.takes_leads();
+                if let Some(lead) = self.lead.take_if(|lead| may_lead && head.may_follow(lead)) {
+                    self.lanes.bulk.push(Buffer::shared(lead));
                 }
+                self.send_lead_alone();
+                self.lanes.lane(class).push(buffer);
             }
         }
     }
 
-    /// Small frames that nothing large comes behind go the way of small ones.
+    /// Small frames that lead nothing go the way of small ones.
     fn send_lead_alone(&mut self) {
         if let Some(lead) = self.lead.take() {
             self.lanes.urgent.push(Buffer::shared(lead));

@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 
-use super::Source;
-use crate::wire::{Flags, Header};
+use super::super::{FragmentHead, Transmit};
+use super::{Source, descriptor};
+use crate::wire::{DESCRIPTOR_BYTES, Flags, HEADER_BYTES, Header, LEAD_BYTES};
 
 #[test]
 fn large_fragments_come_between_smaller_ones() {
@@ -82,4 +83,50 @@ fn the_last_credit_is_not_spent_on_a_fragment_that_leaves_a_crumb() {
     source.credit(start, start + (30 << 10));
     source.push_block(256 << 10);
     assert_eq!(source.kib(), [29]);
+}
+
+impl Source {
+    /// The small frames and the fragment that leave next.
+    fn frames_and_fragment(&mut self) -> (Bytes, FragmentHead) {
+        let Some(Transmit::Frames(frames)) = self.outgoing.poll_transmit(self.now, 1 << 16) else {
+            panic!("small frames come first");
+        };
+        match self.outgoing.poll_transmit(self.now, 1 << 16) {
+            Some(Transmit::Fragment { head, .. }) => (frames, head),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A message of a small block and a large one.
+    fn push_small_and_large(&mut self, small: usize) {
+        let message = self.outgoing.begin_message();
+        let length = u64::try_from(small).unwrap();
+        let payload = [&descriptor(length).to_bytes()[..], &vec![7; small]].concat();
+        self.outgoing
+            .push_frame(Flags::DESCRIBED, message, 0, &payload);
+        let block = Bytes::from(vec![8; 50_000]);
+        self.outgoing
+            .push_block(message, 1, descriptor(50_000), block, true);
+    }
+}
+
+#[test]
+fn small_frames_lead_a_large_one_of_their_message_alone() {
+    let mut source = Source::with_fragments(256 << 10).and_opened(1 << 30);
+    let most = LEAD_BYTES - HEADER_BYTES - DESCRIPTOR_BYTES;
+    for (small, may_lead) in [(0, true), (8, true), (most, true), (most + 1, false)] {
+        source.push_small_and_large(small);
+        let (frames, fragment) = source.frames_and_fragment();
+        assert_eq!(fragment.may_follow(&frames), may_lead, "{small}");
+    }
+    // A message that is complete is waited for.
+    source.push_small();
+    source.push_block(50_000);
+    let (frames, fragment) = source.frames_and_fragment();
+    assert!(!fragment.may_follow(&frames));
+    source.push_small();
+    source.push_small_and_large(8);
+    let (frames, fragment) = source.frames_and_fragment();
+    assert!(!fragment.may_follow(&frames));
+    assert!(!fragment.may_follow(&[]));
 }
