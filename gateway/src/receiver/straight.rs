@@ -403,7 +403,11 @@ impl Receiver {
         self.batches.give_back(batch);
         let now = self.watch.time_of_batch();
         self.engine
-            .take_in(&input.link, &mut self.items, &whole, now, &mut self.touched)
+            .take_in(&input.link, &mut self.items, &whole, now, &mut self.touched)?;
+        drop(whole);
+        // The next ones find the batch free.
+        self.serve_touched();
+        Ok(())
     }
 
     /// Takes the small frames in that are here, as what they come in front of is not.
