@@ -5,24 +5,13 @@ use madgate_gtm::wire::{Descriptor, Flags, Kind, ReceiveMode, SendMode};
 use madgate_gtm::{FlowKey, Header};
 use madgate_vchannel::conductor::LinkKind;
 
-use crate::member::{FLOW, LaneOf, Member, data, message, opening, part};
+use crate::member::{FLOW, LaneOf, Member, data, message, opening, part, world_to};
 use crate::traffic::{pattern, receive_from, send_from};
 use crate::world::{World, remote_writes};
 
 /// a0 and c0 on the left, b0 on the right; ranks in the order of the file.
 fn world(settings: &str) -> World {
     world_to("tcp", settings)
-}
-
-/// The same with another network on the right.
-fn world_to(right: &str, settings: &str) -> World {
-    World::new(settings)
-        .networks(&[("left", "tcp"), ("right", right)])
-        .node("a0", &[("left", "tcp")])
-        .node("gw", &[("left", "tcp"), ("right", right)])
-        .node("b0", &[("right", right)])
-        .node("c0", &[("left", "tcp")])
-        .channel("main", &["left", "right"])
 }
 
 /// Runs `act` as c0 while a0 and b0 talk, and returns what the gateway counted.

@@ -1,4 +1,4 @@
-//! Small frames that come in front of a large one of their flow, on the lane for large ones.
+//! Small frames that come in front of a large one of their message, on the lane for large ones.
 
 use madgate_gateway::Gateway;
 use madgate_gtm::Header;
@@ -7,7 +7,7 @@ use madgate_gtm::wire::{
     SendMode, checksum,
 };
 
-use crate::member::{FLOW, LaneOf, Member, open, open_from};
+use crate::member::{FLOW, LaneOf, Member, open, open_from, world_to};
 use crate::world::{LONG, World};
 
 /// Enough to go straight.
@@ -18,16 +18,6 @@ const READING: &str = "[gateway]\nsplice = false";
 
 /// Larger, by this much each time, are the places where what is sent is cut.
 const STEP: usize = 9;
-
-fn world(right: &str, settings: &str) -> World {
-    World::new(settings)
-        .networks(&[("left", "tcp"), ("right", right)])
-        .node("a0", &[("left", "tcp")])
-        .node("gw", &[("left", "tcp"), ("right", right)])
-        .node("b0", &[("right", right)])
-        .node("c0", &[("left", "tcp")])
-        .channel("main", &["left", "right"])
-}
 
 /// The frames of messages of small blocks and a large one.
 struct Messages {
@@ -125,7 +115,7 @@ fn smalls() -> [&'static [usize]; 5] {
 #[test]
 fn they_go_on_in_front_of_it_wherever_the_stream_is_cut() {
     for settings in [SPLICING, READING] {
-        let world = world("tcp", settings);
+        let world = world_to("tcp", settings);
         let gateway = world.gateway("gw");
         let (mut source, mut destination, granted) = open(&world);
         let mut messages = Messages::new(granted);
@@ -151,7 +141,7 @@ fn they_go_on_in_front_of_it_wherever_the_stream_is_cut() {
 #[test]
 fn they_arrive_whatever_the_large_ones_leave_by() {
     for (right, settings) in [("tcp", SPLICING), ("tcp", READING), ("shm", "")] {
-        let world = world(right, settings);
+        let world = world_to(right, settings);
         let gateway = world.gateway("gw");
         let b = world.node_of("b0");
         let (mut source, granted) = open_from(&world);

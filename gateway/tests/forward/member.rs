@@ -164,6 +164,17 @@ pub(crate) const FLOW: FlowKey = FlowKey {
     destination: 2,
 };
 
+/// a0 and c0 on the left, which is of TCP, b0 on the right; ranks in the order of the file.
+pub(crate) fn world_to(right: &str, settings: &str) -> World {
+    World::new(settings)
+        .networks(&[("left", "tcp"), ("right", right)])
+        .node("a0", &[("left", "tcp")])
+        .node("gw", &[("left", "tcp"), ("right", right)])
+        .node("b0", &[("right", right)])
+        .node("c0", &[("left", "tcp")])
+        .channel("main", &["left", "right"])
+}
+
 /// Opens the flow from c0 to b0; returns both ends, and the credit that c0 has.
 pub(crate) fn open(world: &World) -> (Member, Member, u64) {
     let listener = Listener::of(world.cluster(), "b0");
