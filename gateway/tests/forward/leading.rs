@@ -1,5 +1,6 @@
 //! Small frames that come in front of a large one of their message, on the lane for large ones.
 
+use bytes::{Bytes, BytesMut};
 use madgate_gateway::Gateway;
 use madgate_gtm::Header;
 use madgate_gtm::wire::{
@@ -7,7 +8,7 @@ use madgate_gtm::wire::{
     SendMode, checksum,
 };
 
-use crate::member::{FLOW, LaneOf, Member, open, open_from, world_to};
+use crate::member::{FLOW, LaneOf, Listener, Member, admit, open, open_from, world_to};
 use crate::world::{LONG, World};
 
 /// Enough to go straight.
@@ -82,34 +83,65 @@ fn contents(number: u32, length: usize) -> Vec<u8> {
     bytes.take(length).collect()
 }
 
-/// Sends messages of these small blocks and a large one from `source`, each cut elsewhere: its
-/// second part goes when the gateway has taken the first. After each, `receive` gets its number
-/// and its frames.
-fn send_cut(
-    world: &World,
-    gateway: &Gateway,
-    source: &mut Member,
-    small: &[usize],
-    messages: &mut Messages,
-    mut receive: impl FnMut(u32, &[u8]),
-) {
-    let received = || gateway.counters().networks[0].received_bytes;
-    for cut in (1..AHEAD_BYTES + 2 * STEP).step_by(STEP) {
-        let number = messages.number;
-        let bytes = messages.next(small);
-        messages.await_credit(source);
-        let taken = received() + u64::try_from(cut).unwrap();
-        source.send(LaneOf::Bulk, &bytes[..cut]);
-        world.wait_until("the gateway has the first part", || received() >= taken);
-        source.send(LaneOf::Bulk, &bytes[cut..]);
-        receive(number, &bytes);
-    }
-}
-
 /// Small blocks of a message whose frames lead a large one: up to as much as may, and more.
 fn smalls() -> [&'static [usize]; 5] {
     const MOST: usize = LEAD_BYTES - HEADER_BYTES - DESCRIPTOR_BYTES;
     [&[], &[8], &[0, 40], &[MOST], &[1000]]
+}
+
+/// Sends messages of small blocks and a large one from `source`, each cut elsewhere: its second
+/// part goes when the gateway has taken the first. After each, `receive` gets its small blocks'
+/// lengths, its number and its frames.
+fn send_cut(
+    world: &World,
+    gateway: &Gateway,
+    source: &mut Member,
+    granted: u64,
+    mut receive: impl FnMut(&[usize], u32, &[u8]),
+) {
+    let mut messages = Messages::new(granted);
+    let received = || gateway.counters().networks[0].received_bytes;
+    for small in smalls() {
+        for cut in (1..AHEAD_BYTES + 2 * STEP).step_by(STEP) {
+            let number = messages.number;
+            let bytes = messages.next(small);
+            messages.await_credit(source);
+            let taken = received() + u64::try_from(cut).unwrap();
+            source.send(LaneOf::Bulk, &bytes[..cut]);
+            world.wait_until("the gateway has the first part", || received() >= taken);
+            source.send(LaneOf::Bulk, &bytes[cut..]);
+            receive(small, number, &bytes);
+        }
+    }
+    assert_eq!(gateway.counters().misbehaved, 0);
+}
+
+/// The payload of the next frame on the bulk lane.
+fn receive_payload(destination: &mut Member) -> BytesMut {
+    let head = destination.receive_bulk(HEADER_BYTES);
+    let header = Header::parse(head.first_chunk().unwrap()).unwrap();
+    destination.receive_bulk(usize::try_from(header.length).unwrap())
+}
+
+#[test]
+fn a_session_sends_them_there() {
+    let world = world_to("tcp", READING);
+    let _gateway = world.gateway("gw");
+    let listener = Listener::of(world.cluster(), "b0");
+    let source = world.node_of("c0");
+    let to = source.session.cluster().node("b0").unwrap();
+    let mut packing = source.channel.begin_packing(to).unwrap();
+    packing.pack_safer(b"number", ReceiveMode::Cheaper).unwrap();
+    let large = Bytes::from(contents(0, LARGE));
+    let pack = packing.pack_owned(large.clone(), ReceiveMode::Cheaper);
+    pack.unwrap();
+    packing.end_packing().unwrap();
+    let mut destination = listener.accept();
+    admit(&mut destination);
+    for block in [&b"number"[..], &large] {
+        let payload = receive_payload(&mut destination);
+        assert!(payload[DESCRIPTOR_BYTES..] == *block, "{}", payload.len());
+    }
 }
 
 #[test]
@@ -118,23 +150,18 @@ fn they_go_on_in_front_of_it_wherever_the_stream_is_cut() {
         let world = world_to("tcp", settings);
         let gateway = world.gateway("gw");
         let (mut source, mut destination, granted) = open(&world);
-        let mut messages = Messages::new(granted);
-        for small in smalls() {
-            send_cut(
-                &world,
-                &gateway,
-                &mut source,
-                small,
-                &mut messages,
-                |number, bytes| {
-                    let received = destination.receive_bulk(bytes.len());
-                    assert!(received[..] == *bytes, "{settings} {small:?} {number}");
-                },
-            );
-        }
-        let counters = gateway.counters();
-        assert_eq!(counters.misbehaved, 0, "{counters:#?}");
-        assert_eq!(counters.spliced_frames > 0, settings == SPLICING);
+        send_cut(
+            &world,
+            &gateway,
+            &mut source,
+            granted,
+            |small, number, bytes| {
+                let received = destination.receive_bulk(bytes.len());
+                assert!(received[..] == *bytes, "{settings} {small:?} {number}");
+            },
+        );
+        let spliced = gateway.counters().spliced_frames;
+        assert_eq!(spliced > 0, settings == SPLICING);
     }
 }
 
@@ -145,28 +172,21 @@ fn they_arrive_whatever_the_large_ones_leave_by() {
         let gateway = world.gateway("gw");
         let b = world.node_of("b0");
         let (mut source, granted) = open_from(&world);
-        let mut messages = Messages::new(granted);
-        for small in smalls() {
-            send_cut(
-                &world,
-                &gateway,
-                &mut source,
-                small,
-                &mut messages,
-                |number, _| {
-                    let mut unpacking = b.channel.begin_unpacking_within(LONG).unwrap().unwrap();
-                    for &length in small.iter().chain(&[LARGE]) {
-                        let block = unpacking.unpack_owned(length, ReceiveMode::Cheaper);
-                        assert!(
-                            block.unwrap() == contents(number, length),
-                            "{right} {number}"
-                        );
-                    }
-                    unpacking.end_unpacking().unwrap();
-                },
-            );
-        }
-        let counters = gateway.counters();
-        assert_eq!(counters.misbehaved, 0, "{counters:#?}");
+        send_cut(
+            &world,
+            &gateway,
+            &mut source,
+            granted,
+            |small, number, _| {
+                let mut unpacking = b.channel.begin_unpacking_within(LONG).unwrap().unwrap();
+                for &length in small.iter().chain(&[LARGE]) {
+                    let block = unpacking
+                        .unpack_owned(length, ReceiveMode::Cheaper)
+                        .unwrap();
+                    assert!(block == contents(number, length), "{right} {number}");
+                }
+                unpacking.end_unpacking().unwrap();
+            },
+        );
     }
 }
