@@ -8,7 +8,7 @@ use madgate_gtm::wire::{
     SendMode, checksum,
 };
 
-use crate::member::{FLOW, LaneOf, Listener, Member, admit, open, open_from, world_to};
+use crate::member::{FLOW, LaneOf, Listener, Member, admit, open, open_from, opening, world_to};
 use crate::world::{LONG, World};
 
 /// Enough to go straight.
@@ -162,6 +162,24 @@ fn they_go_on_in_front_of_it_wherever_the_stream_is_cut() {
         );
         let spliced = gateway.counters().spliced_frames;
         assert_eq!(spliced > 0, settings == SPLICING);
+    }
+}
+
+#[test]
+fn what_is_corrupt_between_them_stays_behind() {
+    for settings in [SPLICING, READING] {
+        let world = world_to("tcp", settings);
+        let gateway = world.gateway("gw");
+        let (mut source, mut destination, granted) = open(&world);
+        let frames = Messages::new(granted).next(&[8]);
+        let (small, large) = frames.split_at(HEADER_BYTES + DESCRIPTOR_BYTES + 8);
+        let mut corrupt = opening(FLOW, 1, 65_536);
+        *corrupt.last_mut().unwrap() ^= 1;
+        source.send(LaneOf::Bulk, &[small, &corrupt, large].concat());
+        let received = destination.receive_bulk(frames.len());
+        assert!(received[..] == frames, "{settings}");
+        let counters = gateway.counters();
+        assert_eq!((counters.misbehaved, counters.corrupt), (0, 1));
     }
 }
 
