@@ -171,7 +171,12 @@ fn what_is_corrupt_between_them_stays_behind() {
         let world = world_to("tcp", settings);
         let gateway = world.gateway("gw");
         let (mut source, mut destination, granted) = open(&world);
-        let frames = Messages::new(granted).next(&[8]);
+        let mut messages = Messages::new(granted);
+        // From the first on, the gateway knows where such frames go.
+        let first = messages.next(&[8]);
+        source.send(LaneOf::Bulk, &first);
+        assert!(destination.receive_bulk(first.len())[..] == first);
+        let frames = messages.next(&[8]);
         let (small, large) = frames.split_at(HEADER_BYTES + DESCRIPTOR_BYTES + 8);
         let mut corrupt = opening(FLOW, 1, 65_536);
         *corrupt.last_mut().unwrap() ^= 1;
