@@ -128,6 +128,10 @@ impl Touched {
     pub(crate) fn next(&mut self) -> Option<Arc<Link>> {
         self.0.pop()
     }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
 }
 
 impl Hub {

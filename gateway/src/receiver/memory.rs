@@ -95,11 +95,14 @@ impl Receiver {
         self.batches.give_back(batch);
     }
 
-    /// No batch is free: lets go of those that only hold a frame's beginning, then waits for
-    /// frames to leave, then has them copied.
+    /// No batch is free: sends what was taken in just now, which may free one; then lets go of
+    /// those that only hold a frame's beginning, then waits for frames to leave, then has them
+    /// copied. One of these at a time.
     fn starve(&mut self) {
-        // What was taken in just now may leave at once.
-        self.serve_touched();
+        if !self.touched.is_empty() {
+            self.serve_touched();
+            return;
+        }
         let mut has_evicted = false;
         for input in self.inputs.iter_mut().flatten() {
             if let Some(batch) = input.batch.take() {
