@@ -234,7 +234,7 @@ pub trait LaneReceiver: Send + fmt::Debug {
     /// waiting behind them. A lane whose descriptor cannot do that wakes at each arrival.
     ///
     /// # Errors
-    /// When the system refuses it.
+    /// When the system refuses it, or the network's tuning does.
     fn set_low_water(&mut self, bytes: usize) -> Result<(), LaneError> {
         let _ = bytes;
         Ok(())

@@ -273,6 +273,9 @@ pub struct TcpTuning {
     pub bulk_unsent_bytes: u32,
     /// Bytes of an urgent lane that the kernel may hold unsent. Default: 64 KiB.
     pub urgent_unsent_bytes: u32,
+    /// Whether a receiver that knows how much is coming is woken for a good part of it rather than
+    /// for each arrival (`SO_RCVLOWAT`, see [`Gather`](crate::Gather)). Default: yes.
+    pub low_water: bool,
     /// A connection that is silent for so long is probed: a second at least, nine hours at most.
     /// Default: 10 s.
     pub keepalive: Duration,
@@ -286,6 +289,7 @@ impl Default for TcpTuning {
             bulk_buffer_bytes: 2 << 20,
             bulk_unsent_bytes: 2 << 20,
             urgent_unsent_bytes: 64 << 10,
+            low_water: true,
             keepalive: Duration::from_secs(10),
             user_timeout: Duration::from_secs(30),
         }

@@ -124,23 +124,26 @@ fn receive_payload(destination: &mut Member) -> BytesMut {
 }
 
 #[test]
-fn a_session_sends_them_there() {
-    let world = world_to("tcp", READING);
-    let _gateway = world.gateway("gw");
-    let listener = Listener::of(world.cluster(), "b0");
-    let source = world.node_of("c0");
-    let to = source.session.cluster().node("b0").unwrap();
-    let mut packing = source.channel.begin_packing(to).unwrap();
-    packing.pack_safer(b"number", ReceiveMode::Cheaper).unwrap();
-    let large = Bytes::from(contents(0, LARGE));
-    let pack = packing.pack_owned(large.clone(), ReceiveMode::Cheaper);
-    pack.unwrap();
-    packing.end_packing().unwrap();
-    let mut destination = listener.accept();
-    admit(&mut destination);
-    for block in [&b"number"[..], &large] {
+fn a_session_sends_them_there_unless_that_is_switched_off() {
+    for leads in [true, false] {
+        let world = world_to("tcp", &format!("{READING}\n[endpoint]\nleads = {leads}"));
+        let _gateway = world.gateway("gw");
+        let listener = Listener::of(world.cluster(), "b0");
+        let source = world.node_of("c0");
+        let to = source.session.cluster().node("b0").unwrap();
+        let mut packing = source.channel.begin_packing(to).unwrap();
+        packing.pack_safer(b"number", ReceiveMode::Cheaper).unwrap();
+        let large = Bytes::from(contents(0, LARGE));
+        let pack = packing.pack_owned(large.clone(), ReceiveMode::Cheaper);
+        pack.unwrap();
+        packing.end_packing().unwrap();
+        let mut destination = listener.accept();
+        admit(&mut destination);
+        if leads {
+            assert!(receive_payload(&mut destination)[DESCRIPTOR_BYTES..] == *b"number");
+        }
         let payload = receive_payload(&mut destination);
-        assert!(payload[DESCRIPTOR_BYTES..] == *block, "{}", payload.len());
+        assert!(payload[DESCRIPTOR_BYTES..] == large, "leads = {leads}");
     }
 }
 

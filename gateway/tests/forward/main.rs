@@ -252,6 +252,27 @@ fn cards_of_libfabric_on_either_side_of_every_other() {
     }
 }
 
+/// Both ways at once, over `left` with TCP, and `right` with these keys.
+fn both_ways(right: &str, settings: &str, keys: &str) {
+    let world = World::new(settings)
+        .networks(&[("left", "tcp"), ("right", right)])
+        .and(keys)
+        .node("a0", &[("left", "tcp")])
+        .node("gw", &[("left", "tcp"), ("right", right)])
+        .node("b0", &[("right", right)])
+        .channel("main", &["left", "right"]);
+    let gateway = world.gateway("gw");
+    let (a, b) = (world.node_of("a0"), world.node_of("b0"));
+    let lengths = lengths();
+    thread::scope(|scope| {
+        scope.spawn(|| send_all(&a, "b0", &lengths));
+        scope.spawn(|| receive_all(&b, &lengths));
+        scope.spawn(|| send_all(&b, "a0", &lengths));
+        scope.spawn(|| receive_all(&a, &lengths));
+    });
+    assert_eq!(gateway.counters().misbehaved, 0, "{settings} {keys}");
+}
+
 #[test]
 fn hsl_in_every_mode_and_with_small_control_messages() {
     for keys in [
@@ -259,24 +280,18 @@ fn hsl_in_every_mode_and_with_small_control_messages() {
         "mode = \"interrupt\"",
         "mode = \"adaptive\"\nthreshold = \"1KiB\"",
     ] {
-        let world = World::new("")
-            .networks(&[("left", "tcp"), ("right", "hsl")])
-            .and(keys)
-            .node("a0", &[("left", "tcp")])
-            .node("gw", &[("left", "tcp"), ("right", "hsl")])
-            .node("b0", &[("right", "hsl")])
-            .channel("main", &["left", "right"]);
-        let gateway = world.gateway("gw");
-        let (a, b) = (world.node_of("a0"), world.node_of("b0"));
-        let lengths = lengths();
-        thread::scope(|scope| {
-            scope.spawn(|| send_all(&a, "b0", &lengths));
-            scope.spawn(|| receive_all(&b, &lengths));
-            scope.spawn(|| send_all(&b, "a0", &lengths));
-            scope.spawn(|| receive_all(&a, &lengths));
-        });
-        assert_eq!(gateway.counters().misbehaved, 0, "{keys}");
+        both_ways("hsl", "", keys);
     }
+}
+
+#[test]
+fn each_fast_way_of_the_ends_switched_off() {
+    for settings in ["leads = false", "straight = false"] {
+        for right in ["tcp", "shm", "hsl"] {
+            both_ways(right, &format!("[endpoint]\n{settings}"), "");
+        }
+    }
+    both_ways("tcp", "", "low_water = false");
 }
 
 /// Frames that arrive by remote write leave from where they are, those that come from a socket are

@@ -75,14 +75,15 @@ impl LaneSender for TcpSender {
 #[derive(Debug)]
 pub(super) struct TcpReceiver {
     socket: Socket,
-    low_water: usize,
+    /// None, where each arrival wakes.
+    low_water: Option<usize>,
 }
 
 impl TcpReceiver {
-    pub(super) fn new(socket: Socket) -> Self {
+    pub(super) fn new(socket: Socket, has_low_water: bool) -> Self {
         Self {
             socket,
-            low_water: 1,
+            low_water: has_low_water.then_some(1),
         }
     }
 }
@@ -147,10 +148,13 @@ impl LaneReceiver for TcpReceiver {
 
     fn set_low_water(&mut self, bytes: usize) -> Result<(), LaneError> {
         let bytes = bytes.max(1);
-        if bytes != self.low_water {
+        let Some(low_water) = &mut self.low_water else {
+            return Err(LaneError::WrongShape("low-water marks"));
+        };
+        if bytes != *low_water {
             let wanted = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
             sys::set_receive_low_water(self.socket.as_fd(), wanted)?;
-            self.low_water = bytes;
+            *low_water = bytes;
         }
         Ok(())
     }

@@ -306,7 +306,10 @@ impl Upgrade for TcpLanes {
             socket.set_recv_buffer_size(bytes)?;
         }
         socket.set_tcp_notsent_lowat(tuning.unsent_bytes(class))?;
-        Ok(Box::new(TcpEstablishing { socket }))
+        Ok(Box::new(TcpEstablishing {
+            socket,
+            low_water: tuning.low_water,
+        }))
     }
 }
 
@@ -314,6 +317,7 @@ impl Upgrade for TcpLanes {
 #[derive(Debug)]
 struct TcpEstablishing {
     socket: Socket,
+    low_water: bool,
 }
 
 impl AsFd for TcpEstablishing {
@@ -324,9 +328,10 @@ impl AsFd for TcpEstablishing {
 
 impl Establishing for TcpEstablishing {
     fn advance(&mut self) -> Result<Option<Lane>, LaneError> {
+        let receiver = TcpReceiver::new(self.socket.try_clone()?, self.low_water);
         Ok(Some(Lane {
             sender: Box::new(TcpSender::new(self.socket.try_clone()?)),
-            receiver: Box::new(TcpReceiver::new(self.socket.try_clone()?)),
+            receiver: Box::new(receiver),
         }))
     }
 }

@@ -11,13 +11,17 @@ use socket2::SockRef;
 use super::{connect, listen};
 use crate::conformance::SILENCE;
 use crate::protocol::TcpTuning;
-use crate::{Endpoint, Interest, Lane, LaneClass, LaneError, Piece, Poller};
+use crate::{Endpoint, Gather, Interest, Lane, LaneClass, LaneError, Piece, Poller};
 
 /// A lane over a connection to an ordinary listener, and the socket at its other end.
 fn lane(class: LaneClass) -> (Lane, TcpStream) {
+    lane_with(class, &TcpTuning::default())
+}
+
+fn lane_with(class: LaneClass, tuning: &TcpTuning) -> (Lane, TcpStream) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
-    let stranger = connect("127.0.0.1", port, &TcpTuning::default()).unwrap();
+    let stranger = connect("127.0.0.1", port, tuning).unwrap();
     let (far, _) = listener.accept().unwrap();
     (
         stranger
@@ -82,6 +86,21 @@ fn low_water_keeps_from_waking_early() {
     drop(far);
     let (descriptor, interest) = lane.receiver.descriptor();
     assert!(wait(descriptor, interest, None), "the end always wakes");
+}
+
+#[test]
+fn without_low_water_each_arrival_wakes() {
+    let tuning = TcpTuning {
+        low_water: false,
+        ..TcpTuning::default()
+    };
+    let (mut lane, mut far) = lane_with(LaneClass::Bulk, &tuning);
+    let mut gather = Gather::new();
+    gather.expect(&mut *lane.receiver, 1 << 20, Duration::ZERO);
+    assert!(gather.is_off());
+    far.write_all(&[1]).unwrap();
+    let (descriptor, interest) = lane.receiver.descriptor();
+    assert!(wait(descriptor, interest, None));
 }
 
 #[test]

@@ -384,7 +384,15 @@ fn read_endpoint(top: &mut Fields<'_>, report: &mut Report) -> EndpointSettings 
     let Some(value) = top.take("endpoint") else {
         return settings;
     };
-    let keys = ["memory", "retention", "window", "wait", "spin"];
+    let keys = [
+        "memory",
+        "retention",
+        "window",
+        "leads",
+        "straight",
+        "wait",
+        "spin",
+    ];
     let Some(mut fields) = Fields::open_value(value, "[endpoint]", &keys, report) else {
         return settings;
     };
@@ -396,6 +404,12 @@ fn read_endpoint(top: &mut Fields<'_>, report: &mut Report) -> EndpointSettings 
     }
     if let Some(window) = fields.size("window", &WINDOW_BOUNDS, report) {
         settings.window_bytes = window;
+    }
+    if let Some(leads) = fields.flag("leads", report) {
+        settings.leads = leads;
+    }
+    if let Some(straight) = fields.flag("straight", report) {
+        settings.straight = straight;
     }
     settings.wait = read_wait(&mut fields, report);
     settings

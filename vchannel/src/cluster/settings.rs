@@ -85,6 +85,12 @@ pub struct EndpointSettings {
     pub retention_bytes: u64,
     /// The largest window that one flow is granted. Default 4 MiB, [`WINDOW_BOUNDS`].
     pub window_bytes: u64,
+    /// Whether small blocks travel with a large one that follows them, where the network takes them
+    /// so: its receiver knows where it belongs. Default yes.
+    pub leads: bool,
+    /// Whether what arrives of a block that is being unpacked is received into the application's
+    /// memory, rather than copied there. Default yes.
+    pub straight: bool,
     /// How callers and the progress thread wait. Default adaptive.
     pub wait: WaitPolicy,
 }
@@ -145,6 +151,8 @@ impl Default for EndpointSettings {
             memory_bytes: 256 * MIB,
             retention_bytes: 8 * MIB,
             window_bytes: 4 * MIB,
+            leads: true,
+            straight: true,
             wait: WaitPolicy::default(),
         }
     }

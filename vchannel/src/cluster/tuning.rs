@@ -10,10 +10,11 @@ use super::fields::Fields;
 use super::mistake::Report;
 
 /// Keys that only networks with protocol tcp have.
-const TCP_KEYS: [&str; 5] = [
+const TCP_KEYS: [&str; 6] = [
     "socket_buffer",
     "unsent",
     "urgent_unsent",
+    "low_water",
     "keepalive",
     "user_timeout",
 ];
@@ -66,6 +67,9 @@ pub(super) fn read_tuning(
     }
     if let Some(bytes) = fields.size("urgent_unsent", &BUFFER_BOUNDS, report) {
         tcp.urgent_unsent_bytes = word(bytes).unwrap_or(tcp.urgent_unsent_bytes);
+    }
+    if let Some(low_water) = fields.flag("low_water", report) {
+        tcp.low_water = low_water;
     }
     if let Some(silence) = fields.duration("keepalive", &KEEPALIVE_BOUNDS, report) {
         tcp.keepalive = silence;

@@ -130,15 +130,17 @@ impl Inner {
 /// What one flow gives in its turn, on its way to the lanes.
 struct Turn<'l> {
     lanes: &'l mut Lanes,
+    has_leads: bool,
     /// Small frames, which go in front of what comes next if that is large and of their message.
     lead: Option<Bytes>,
     bytes: usize,
 }
 
 impl<'l> Turn<'l> {
-    const fn new(lanes: &'l mut Lanes) -> Self {
+    const fn new(lanes: &'l mut Lanes, has_leads: bool) -> Self {
         Self {
             lanes,
+            has_leads,
             lead: None,
             bytes: 0,
         }
@@ -171,7 +173,8 @@ impl<'l> Turn<'l> {
                 let buffer = Buffer::with_head(head.as_bytes(), body);
                 self.bytes += buffer.len();
                 let class = class_of(length);
-                let may_lead = class == LaneClass::Bulk && self.lanes.bulk.takes_leads();
+                let may_lead =
+                    self.has_leads && class == LaneClass::Bulk && self.lanes.bulk.takes_leads();
                 if let Some(lead) = self.lead.take_if(|lead| may_lead && head.may_follow(lead)) {
                     self.lanes.bulk.push(Buffer::shared(lead));
                 }
@@ -232,7 +235,7 @@ impl Core {
             let Some(flow) = self.next_waiting(index) else {
                 return true;
             };
-            let mut turn = Turn::new(lanes);
+            let mut turn = Turn::new(lanes, self.settings.leads);
             let emptied = loop {
                 let slot = &mut self.out_flows[flow as usize];
                 if slot.has_borrower {

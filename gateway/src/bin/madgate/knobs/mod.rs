@@ -61,7 +61,7 @@ const LOCAL: &[Protocol] = &[Protocol::Shm, Protocol::Hsl];
 const WAITS: &[&str] = &["sleep", "adaptive 20us", "adaptive 100us", "adaptive 1ms"];
 
 /// Every knob; those that usually change most come first, and are tried first.
-pub(crate) static KNOBS: [Knob; 19] = [
+pub(crate) static KNOBS: [Knob; 22] = [
     Knob {
         section: Section::Channel,
         key: "mtu",
@@ -217,6 +217,30 @@ pub(crate) static KNOBS: [Knob; 19] = [
         tried: &["16", "64", "256"],
         protocols: LOCAL,
     },
+    Knob {
+        section: Section::Network,
+        key: "low_water",
+        kind: Kind::Flag,
+        meaning: "whether a receiver is woken for a good part of what is coming, or for each arrival",
+        tried: &["true", "false"],
+        protocols: TCP,
+    },
+    Knob {
+        section: Section::Endpoint,
+        key: "leads",
+        kind: Kind::Flag,
+        meaning: "whether small blocks travel with the large one that follows them",
+        tried: &["true", "false"],
+        protocols: &[],
+    },
+    Knob {
+        section: Section::Endpoint,
+        key: "straight",
+        kind: Kind::Flag,
+        meaning: "whether blocks that are being unpacked are received where they belong",
+        tried: &["true", "false"],
+        protocols: &[],
+    },
 ];
 
 /// A knob of one cluster file: `gateway.depth`, `channel.main.mtu`, `network.left.unsent`.
@@ -367,6 +391,8 @@ fn of_endpoint(settings: &EndpointSettings, key: &str) -> Option<Value> {
         "wait" => Value::Wait(settings.wait),
         "window" => Value::Size(settings.window_bytes),
         "retention" => Value::Size(settings.retention_bytes),
+        "leads" => Value::Flag(settings.leads),
+        "straight" => Value::Flag(settings.straight),
         _ => return None,
     })
 }
@@ -383,6 +409,7 @@ fn of_network(tuning: &Tuning, protocol: Protocol, key: &str) -> Option<Value> {
         "mode" => Value::Word(tuning.hsl.mode.name().to_owned()),
         "socket_buffer" => Value::Size(count(tuning.tcp.bulk_buffer_bytes)),
         "unsent" => Value::Size(tuning.tcp.bulk_unsent_bytes.into()),
+        "low_water" => Value::Flag(tuning.tcp.low_water),
         _ => return None,
     })
 }
