@@ -23,6 +23,7 @@
 #![forbid(unsafe_code)]
 
 pub mod children;
+pub mod cluster;
 pub mod contestant;
 pub mod cores;
 pub mod ends;

@@ -4,7 +4,6 @@
 //! a pattern that is never changed (given away by reference count, so nothing is copied and
 //! `end_packing` need not wait). A message of eight bytes is the number alone.
 
-use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,16 +11,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use clap::Args;
-use madgate_vchannel::handshake::SessionKey;
 use madgate_vchannel::{Channel, Cluster, NodeId, ReceiveMode, Session};
 use tempfile::TempDir;
 
-use crate::children::{EndArguments, free_address_of, say};
+use crate::children::{EndArguments, say};
 use crate::contestant::{Point, Stage, Timing};
 use crate::ends::MessageEnd;
 use crate::pattern::{SEQUENCE_BYTES, SharedPattern, sequence_of};
 use crate::process::Process;
-use crate::waiting::Wait;
 
 /// How long a source may take to deliver its last messages.
 pub const CLOSE_WITHIN: Duration = Duration::from_secs(10);
@@ -170,98 +167,6 @@ impl MessageEnd for &mut MadgateEnd {
         }
         unpacking.end_unpacking().map_err(io::Error::other)
     }
-}
-
-/// A network of a bench's cluster file, with the nodes on it.
-#[derive(Debug, Clone, Copy)]
-pub struct BenchNetwork<'a> {
-    /// Its name, which is its folder's too.
-    pub name: &'a str,
-    /// `tcp`, `shm` or `hsl`.
-    pub protocol: &'a str,
-    /// Further keys of it, a line each.
-    pub keys: &'a str,
-    /// The nodes on it.
-    pub nodes: &'a [&'a str],
-}
-
-/// Writes a session key and a cluster file of `networks` in a new folder; nodes that are on
-/// several networks are gateways. `extra` goes to the end of the file.
-///
-/// # Errors
-///
-/// What writing fails with.
-pub fn write_cluster(
-    networks: &[BenchNetwork<'_>],
-    wait: Wait,
-    extra: &str,
-) -> io::Result<(TempDir, PathBuf)> {
-    let files = tempfile::tempdir()?;
-    SessionKey::generate()
-        .write_new(&files.path().join("session.key"))
-        .map_err(io::Error::other)?;
-    let path = files.path().join("cluster.toml");
-    std::fs::write(&path, describe(networks, wait, extra, files.path())?)?;
-    Ok((files, path))
-}
-
-fn describe(
-    networks: &[BenchNetwork<'_>],
-    wait: Wait,
-    extra: &str,
-    folder: &Path,
-) -> io::Result<String> {
-    let mut text = String::from("[session]\nname = \"bench\"\nkey_file = \"session.key\"\n");
-    let mut nodes: Vec<(&str, Vec<String>)> = Vec::new();
-    let mut places = 1;
-    for network in networks {
-        let BenchNetwork { name, protocol, .. } = network;
-        let _ = write!(
-            text,
-            "\n[[network]]\nname = \"{name}\"\nprotocol = \"{protocol}\"\n"
-        );
-        if *protocol != "tcp" {
-            let _ = writeln!(text, "directory = \"{}\"", folder.join(name).display());
-        }
-        if *protocol == "hsl" {
-            text.push_str("trust = \"memory\"\n");
-        }
-        text.push_str(network.keys);
-        for node in network.nodes {
-            let address = match *protocol {
-                "tcp" => free_address_of(places)?.to_string(),
-                _ => (*node).to_owned(),
-            };
-            places += 1;
-            let address = format!("{name} = \"{address}\"");
-            match nodes.iter_mut().find(|(known, _)| known == node) {
-                Some((_, addresses)) => addresses.push(address),
-                None => nodes.push((node, vec![address])),
-            }
-        }
-    }
-    for (node, addresses) in &nodes {
-        let _ = writeln!(text, "\n[[node]]\nname = \"{node}\"");
-        if addresses.len() > 1 {
-            text.push_str("gateway = true\n");
-        }
-        let _ = writeln!(text, "addresses = {{ {} }}", addresses.join(", "));
-    }
-    let names: Vec<String> = networks
-        .iter()
-        .map(|network| format!("\"{}\"", network.name))
-        .collect();
-    let _ = write!(
-        text,
-        "\n[[channel]]\nname = \"main\"\nnetworks = [{}]\n",
-        names.join(", ")
-    );
-    let wait = wait.name();
-    let _ = write!(
-        text,
-        "\n[endpoint]\nwait = \"{wait}\"\n\n[gateway]\nwait = \"{wait}\"\n{extra}"
-    );
-    Ok(text)
 }
 
 /// Starts a sink `b0`, then what `relay` starts, and a source `a0`, over one cluster file.

@@ -2,8 +2,9 @@
 
 use std::io;
 
+use crate::cluster::{BenchNetwork, Setting, write_cluster};
 use crate::gateway::start_gateway;
-use crate::madgate::{BenchNetwork, stage_madgate, write_cluster};
+use crate::madgate::stage_madgate;
 use crate::waiting::Wait;
 use crate::{Contestant, Point, Stage, Timing};
 
@@ -30,13 +31,13 @@ impl Contestant for Regular {
             keys: "",
             nodes: &["a0", "b0"],
         };
-        let (files, cluster) = write_cluster(&[network], self.wait, "")?;
+        let (files, cluster) = write_cluster(&[network], self.wait, &[])?;
         stage_madgate(point, timing, files, &cluster, || Ok(None))
     }
 }
 
 /// A node on each of two networks, and a gateway between them.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Forwarded {
     /// Its name in tables and JSON.
     pub name: &'static str,
@@ -44,8 +45,8 @@ pub struct Forwarded {
     pub protocols: [&'static str; 2],
     /// How the nodes and the gateway wait.
     pub wait: Wait,
-    /// Further keys of the gateway's section, a line each.
-    pub settings: &'static str,
+    /// What the cluster file says beside that.
+    pub settings: Vec<Setting>,
     /// Passes of the stage on each side of the gateway, see [`crate::stage`].
     pub stage_passes: u32,
 }
@@ -58,7 +59,7 @@ impl Forwarded {
             name,
             protocols,
             wait,
-            settings: "",
+            settings: Vec::new(),
             stage_passes: 0,
         }
     }
@@ -81,7 +82,7 @@ impl Contestant for Forwarded {
             network("left", left, &["a0", "gw"]),
             network("right", right, &["gw", "b0"]),
         ];
-        let (files, cluster) = write_cluster(&networks, self.wait, self.settings)?;
+        let (files, cluster) = write_cluster(&networks, self.wait, &self.settings)?;
         stage_madgate(point, timing, files, &cluster, || {
             start_gateway(&cluster, self.stage_passes).map(Some)
         })

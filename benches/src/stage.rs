@@ -222,9 +222,10 @@ mod tests {
     use madgate_gateway::Counters;
 
     use super::*;
+    use crate::cluster::{BenchNetwork, Setting, write_cluster};
     use crate::ends::{run_sink, run_source};
     use crate::gateway::GATEWAY;
-    use crate::madgate::{BenchNetwork, MadgateEnd, write_cluster};
+    use crate::madgate::MadgateEnd;
     use crate::waiting::Wait;
 
     const MESSAGE_BYTES: usize = 300_000;
@@ -241,7 +242,7 @@ mod tests {
             network("left", protocols[0], &["a0", GATEWAY]),
             network("right", protocols[1], &[GATEWAY, "b0"]),
         ];
-        let settings = format!("handover = {handover:?}\n");
+        let settings = Setting::read_all(&[&format!("gateway.handover={handover}")]).unwrap();
         let (_files, path) = write_cluster(&networks, Wait::Sleep, &settings).unwrap();
         let cluster = Arc::new(Cluster::read(&path).unwrap());
         let passed = Arc::new(Passed::default());

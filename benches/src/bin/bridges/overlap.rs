@@ -7,6 +7,7 @@
 use std::io::{self, Write};
 
 use clap::Args;
+use madgate_benches::cluster::Setting;
 use madgate_benches::json;
 use madgate_benches::paths::Forwarded;
 use madgate_benches::rounds::{BYTES_PER_GB, BYTES_PER_GIB, Results};
@@ -24,8 +25,8 @@ const AT_ONCE: &str = "two threads";
 
 /// Who does the stages, and what says so in the gateway's section.
 const CONTESTANTS: [(&str, &str); 2] = [
-    (IN_TURN, "handover = \"inline\"\n"),
-    (AT_ONCE, "handover = \"thread\"\n"),
+    (IN_TURN, "gateway.handover=inline"),
+    (AT_ONCE, "gateway.handover=thread"),
 ];
 
 #[derive(Debug, Args)]
@@ -55,13 +56,14 @@ struct Line {
 
 pub(crate) fn bench(arguments: &OverlapArguments) -> io::Result<()> {
     let OverlapArguments { common, passes } = arguments;
-    let contestants = CONTESTANTS.map(|(name, settings)| -> Box<dyn Contestant> {
-        Box::new(Forwarded {
-            settings,
+    let contestants = CONTESTANTS.map(|(name, setting)| -> io::Result<Box<dyn Contestant>> {
+        Ok(Box::new(Forwarded {
+            settings: Setting::read_all(&[setting])?,
             stage_passes: *passes,
             ..Forwarded::new(name, ["tcp", "tcp"], common.wait)
-        })
+        }))
     });
+    let contestants: Vec<_> = contestants.into_iter().collect::<io::Result<_>>()?;
     let points: Vec<_> = common
         .rounds
         .sizes_or(&[MESSAGE_BYTES])

@@ -6,8 +6,9 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
+use madgate_benches::cluster::{BenchNetwork, write_cluster};
 use madgate_benches::contestant::{Measure, Stage};
-use madgate_benches::madgate::{BenchNetwork, stage_madgate, write_cluster};
+use madgate_benches::madgate::stage_madgate;
 use madgate_benches::rounds::measure;
 use madgate_benches::samples::Samples;
 use madgate_benches::table::Table;
@@ -314,7 +315,7 @@ fn messages(what: What, protocol: &'static str, effort: Effort) -> io::Result<f6
         keys,
         nodes: &["a0", "b0"],
     };
-    let (files, cluster) = write_cluster(&[network], wait, "")?;
+    let (files, cluster) = write_cluster(&[network], wait, &[])?;
     let timing = Timing {
         warm_up: effort.time / 4,
         time: effort.time,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use clap::Args;
-use madgate_benches::madgate::{BenchNetwork, write_cluster};
+use madgate_benches::cluster::{BenchNetwork, write_cluster};
 use madgate_benches::process::{PATIENCE, Process, die_with_parent};
 use madgate_benches::waiting::Wait;
 use madgate_tm::hsl::{Counters, counters};
@@ -78,7 +78,7 @@ impl Packed {
             How::Adaptive => Wait::Adaptive,
             How::Interrupt => Wait::Sleep,
         };
-        let (_files, cluster) = write_cluster(&[network], wait, "")?;
+        let (_files, cluster) = write_cluster(&[network], wait, &[])?;
         let at = format!("--cluster={}", cluster.display());
         let arguments = [vec!["packed-peer".to_owned(), at], self.arguments()].concat();
         let peer = Process::again("packed-peer", arguments)?;

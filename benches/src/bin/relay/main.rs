@@ -23,6 +23,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use madgate_benches::children::ChildCommand;
+use madgate_benches::cluster::Setting;
 use madgate_benches::contestant::RoundArguments;
 use madgate_benches::paths::Forwarded;
 use madgate_benches::process::die_with_parent;
@@ -56,6 +57,10 @@ struct Arguments {
     /// How the gateway and the ends of madgate wait.
     #[arg(long, value_enum, default_value = "adaptive")]
     wait: Wait,
+    /// Measure madgate once more with this in its cluster file, as `madgate-set`: KEY is a key of
+    /// a network, channel, endpoint or gateway. May be given several times.
+    #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
+    settings: Vec<Setting>,
     /// How the ends of the peers wait.
     #[arg(long, value_enum, default_value = "sleep")]
     ends: Wait,
@@ -100,14 +105,13 @@ fn main() -> ExitCode {
 
 fn bench(arguments: &Arguments) -> io::Result<()> {
     Machine::announce();
-    let contestants: Vec<Box<dyn Contestant>> = arguments
+    let forwarded = |name| Forwarded::new(name, ["tcp", "tcp"], arguments.wait);
+    let mut contestants: Vec<Box<dyn Contestant>> = arguments
         .relays
         .iter()
         .map(|relay| -> Box<dyn Contestant> {
             match relay {
-                Relay::Madgate => {
-                    Box::new(Forwarded::new("madgate", ["tcp", "tcp"], arguments.wait))
-                }
+                Relay::Madgate => Box::new(forwarded("madgate")),
                 Relay::Bare => Box::new(bare::Bare(arguments.ends)),
                 Relay::Haproxy => Box::new(Haproxy(Splice::Always, arguments.ends)),
                 Relay::HaproxyPipes => Box::new(Haproxy(Splice::LargePipes, arguments.ends)),
@@ -116,6 +120,12 @@ fn bench(arguments: &Arguments) -> io::Result<()> {
             }
         })
         .collect();
+    if !arguments.settings.is_empty() {
+        contestants.push(Box::new(Forwarded {
+            settings: arguments.settings.clone(),
+            ..forwarded("madgate-set")
+        }));
+    }
     let results = rounds::run(&contestants, &POINTS, &arguments.rounds)?;
     match arguments.json {
         true => report::print_json(&results),

@@ -24,8 +24,8 @@ use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
 use madgate_benches::Process;
+use madgate_benches::cluster::{BenchNetwork, Setting, write_cluster};
 use madgate_benches::gateway::{GatewayArguments, start_gateway};
-use madgate_benches::madgate::{BenchNetwork, write_cluster};
 use madgate_benches::process::die_with_parent;
 use madgate_benches::waiting::Wait;
 
@@ -39,7 +39,7 @@ const LOOKS: u32 = 60;
 const SHORTEST: Duration = Duration::from_millis(200);
 
 /// Memory of the gateway, far less than would go unnoticed if it leaked.
-const SETTINGS: &str = "memory = \"64MiB\"\n";
+const MEMORY: &str = "gateway.memory=64MiB";
 
 /// Sends messages of mixed sizes through a gateway for a long time, checks them all, and
 /// watches how much memory everybody has.
@@ -104,7 +104,8 @@ fn soak(time: Duration) -> io::Result<()> {
         keys: "",
         nodes: &["gw", "b0"],
     };
-    let (_files, cluster) = write_cluster(&[left, right], Wait::Adaptive, SETTINGS)?;
+    let settings = Setting::read_all(&[MEMORY])?;
+    let (_files, cluster) = write_cluster(&[left, right], Wait::Adaptive, &settings)?;
     let gateway = start_gateway(&cluster, 0)?;
     let mut ends = [
         start("node", &cluster, &["b0", "a0"])?,

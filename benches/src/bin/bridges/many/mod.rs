@@ -19,8 +19,8 @@ use std::io;
 
 use clap::Args;
 use madgate_benches::children::EndArguments;
+use madgate_benches::cluster::{BenchNetwork, write_cluster};
 use madgate_benches::gateway::{GATEWAY, start_gateway};
-use madgate_benches::madgate::{BenchNetwork, write_cluster};
 use madgate_benches::process::{PATIENCE, Process};
 use madgate_benches::rounds::{BYTES_PER_GB, as_float, in_turn};
 use madgate_benches::samples::Samples;
@@ -156,7 +156,7 @@ fn measure(
         nodes,
     };
     let networks = [network("left", &left[..]), network("right", &right[..])];
-    let (_files, path) = write_cluster(&networks, common.wait, "")?;
+    let (_files, path) = write_cluster(&networks, common.wait, &[])?;
     let cluster = Cluster::read(&path).map_err(io::Error::other)?;
     let cap_bytes = cluster
         .node(GATEWAY)
