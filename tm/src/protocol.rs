@@ -276,6 +276,9 @@ pub struct TcpTuning {
     /// Whether a receiver that knows how much is coming is woken for a good part of it rather than
     /// for each arrival (`SO_RCVLOWAT`, see [`Gather`](crate::Gather)). Default: yes.
     pub low_water: bool,
+    /// The congestion control of its connections, by the system's name for it (`TCP_CONGESTION`).
+    /// Default: the system's, and within one host one that does not pace.
+    pub congestion: Option<String>,
     /// A connection that is silent for so long is probed: a second at least, nine hours at most.
     /// Default: 10 s.
     pub keepalive: Duration,
@@ -290,6 +293,7 @@ impl Default for TcpTuning {
             bulk_unsent_bytes: 2 << 20,
             urgent_unsent_bytes: 64 << 10,
             low_water: true,
+            congestion: None,
             keepalive: Duration::from_secs(10),
             user_timeout: Duration::from_secs(30),
         }

@@ -3,8 +3,9 @@
 //! A lane is a connection. Its sender hands pieces to `sendmsg`, its receiver fills the
 //! caller's memory with `readv`, and that is all that stands between the caller and the
 //! kernel. What the kernel holds unsent is bounded (`TCP_NOTSENT_LOWAT`): bytes in its
-//! buffer cannot be overtaken.
+//! buffer cannot be overtaken. Within one host nothing is paced (`congestion`).
 
+mod congestion;
 mod lane;
 mod rendezvous;
 mod sys;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use rustix::net::{RecvFlags, SendFlags};
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
+use super::congestion::Congestion;
 use super::lane::{TcpReceiver, TcpSender};
 use super::{ADDRESSES_MAX, BACKLOG};
 use crate::lane::{Establishing, Lane, LaneClass, LaneError, Listener, Stranger, Upgrade};
@@ -35,8 +36,8 @@ pub(crate) fn listen_for<U: Upgrade>(
     endpoint: fn(String, u16) -> Endpoint,
     upgrade: U,
 ) -> io::Result<Box<dyn Listener>> {
-    let (socket, address) = first_that_works(&resolve(host, port)?, |address| {
-        let socket = socket_for(address)?;
+    let (socket, address, congestion) = first_that_works(&resolve(host, port)?, |address| {
+        let (socket, congestion) = socket_for(address, tuning)?;
         socket.set_reuse_address(true)?;
         if address.is_ipv6() {
             socket.set_only_v6(true)?;
@@ -44,11 +45,12 @@ pub(crate) fn listen_for<U: Upgrade>(
         socket.bind(&address.into())?;
         socket.listen(BACKLOG)?;
         let address = socket.local_addr()?.as_socket().unwrap_or(address);
-        Ok((socket, address))
+        Ok((socket, address, congestion))
     })?;
     Ok(Box::new(TcpListener {
         socket,
         address,
+        congestion,
         tuning: tuning.clone(),
         endpoint,
         upgrade,
@@ -71,33 +73,35 @@ pub(crate) fn connect_for<U: Upgrade>(
     let mut addresses = resolve(host, port)?;
     let turn = Turn::of(host, port);
     turn.apply(&mut addresses);
-    let (socket, address) = first_that_works(&addresses, |address| {
-        let socket = socket_for(address)?;
+    let (socket, address, congestion) = first_that_works(&addresses, |address| {
+        let (socket, congestion) = socket_for(address, tuning)?;
         match socket.connect(&address.into()) {
             Ok(()) => {}
             Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {}
             Err(error) => return Err(error),
         }
-        Ok((socket, address))
+        Ok((socket, address, congestion))
     })?;
     prepare(&socket, tuning)?;
     let turn = Some(turn);
     Ok(Box::new(TcpStranger {
         socket,
         peer: Some(address),
+        congestion,
         turn,
         upgrade,
     }))
 }
 
-fn socket_for(address: SocketAddr) -> io::Result<Socket> {
+fn socket_for(address: SocketAddr, tuning: &TcpTuning) -> io::Result<(Socket, Congestion)> {
     let socket = Socket::new(
         Domain::for_address(address),
         Type::STREAM,
         Some(Protocol::TCP),
     )?;
     socket.set_nonblocking(true)?;
-    Ok(socket)
+    let congestion = Congestion::prepare(&socket, tuning)?;
+    Ok((socket, congestion))
 }
 
 fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
@@ -190,6 +194,7 @@ impl Drop for Turn {
 struct TcpListener<U> {
     socket: Socket,
     address: SocketAddr,
+    congestion: Congestion,
     tuning: TcpTuning,
     endpoint: fn(String, u16) -> Endpoint,
     upgrade: U,
@@ -216,6 +221,7 @@ impl<U: Upgrade> Listener for TcpListener<U> {
                     return Ok(Some(Box::new(TcpStranger {
                         socket,
                         peer,
+                        congestion: self.congestion.clone(),
                         turn: None,
                         upgrade,
                     })));
@@ -242,6 +248,7 @@ impl<U: Upgrade> Listener for TcpListener<U> {
 struct TcpStranger<U> {
     socket: Socket,
     peer: Option<SocketAddr>,
+    congestion: Congestion,
     /// Of one that connects.
     turn: Option<Turn>,
     upgrade: U,
@@ -283,6 +290,7 @@ impl<U: Upgrade> Stranger for TcpStranger<U> {
 
     fn establish(self: Box<Self>, class: LaneClass) -> Result<Box<dyn Establishing>, LaneError> {
         let connects = self.turn.is_some();
+        self.congestion.settle(&self.socket)?;
         self.upgrade.establish(self.socket.into(), connects, class)
     }
 }

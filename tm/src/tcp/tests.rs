@@ -49,6 +49,8 @@ fn sockets_are_tuned() {
         let socket = SockRef::from(&descriptor);
         assert!(socket.tcp_nodelay().unwrap());
         assert!(socket.keepalive().unwrap());
+        let congestion = socket.tcp_congestion().unwrap();
+        assert!(congestion.starts_with(b"reno"), "nothing leaves the host");
         assert_eq!(
             socket.tcp_user_timeout().unwrap(),
             Some(tuning.user_timeout)

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use madgate_tm::Endpoint;
 use madgate_tm::hsl::Card;
+use madgate_tm::{Endpoint, TcpTuning};
 
 use super::*;
 
@@ -362,6 +362,36 @@ fn memory_is_the_nodes_own_or_that_of_its_section() {
     assert_eq!(cluster.endpoint_memory_bytes(b0), 256 << 20);
     let cluster = changed("name = \"b0\"", "name = \"b0\"\nmemory = \"16MiB\"").unwrap();
     assert_eq!(cluster.endpoint_memory_bytes(b0), 16 << 20);
+}
+
+#[test]
+fn connections_are_tuned_by_network() {
+    let tcp = "protocol = \"tcp\"";
+    let with = |keys: &str| changed(tcp, &format!("{tcp}\n{keys}"));
+    assert_eq!(demo().networks()[0].tuning.tcp, TcpTuning::default());
+    let cluster = with("unsent = \"1MiB\"\nlow_water = false\ncongestion = \"bbr\"").unwrap();
+    let tuning = &cluster.networks()[0].tuning.tcp;
+    assert_eq!(
+        (tuning.bulk_unsent_bytes, tuning.low_water),
+        (1 << 20, false)
+    );
+    assert_eq!(tuning.congestion.as_deref(), Some("bbr"));
+    assert_eq!(cluster.digest(), demo().digest(), "tuning is no meaning");
+    for keys in ["congestion = \"\"", "congestion = \"sixteen letters!\""] {
+        let error = with(keys).unwrap_err().to_string();
+        assert!(error.contains("tcp_allowed_congestion_control"), "{error}");
+    }
+}
+
+#[test]
+fn the_fast_ways_of_the_ends_can_be_switched_off() {
+    let defaults = demo();
+    let settings = defaults.endpoint_settings();
+    assert!(settings.leads && settings.straight);
+    let off = "[endpoint]\nleads = false\nstraight = false\n\n[gateway]";
+    let cluster = changed("[gateway]", off).unwrap();
+    let settings = cluster.endpoint_settings();
+    assert!(!settings.leads && !settings.straight);
 }
 
 #[test]

@@ -10,11 +10,12 @@ use super::fields::Fields;
 use super::mistake::Report;
 
 /// Keys that only networks with protocol tcp have.
-const TCP_KEYS: [&str; 6] = [
+const TCP_KEYS: [&str; 7] = [
     "socket_buffer",
     "unsent",
     "urgent_unsent",
     "low_water",
+    "congestion",
     "keepalive",
     "user_timeout",
 ];
@@ -34,8 +35,6 @@ const BUFFER_BOUNDS: RangeInclusive<u64> = (4 << 10)..=(64 << 20);
 const SLOT_BOUNDS: RangeInclusive<u64> = (5 << 10)..=(4 << 20) + (4 << 10);
 /// Allowed sizes of a control message.
 const THRESHOLD_BOUNDS: RangeInclusive<u64> = 64..=(4 << 20);
-/// Bytes of a name of libfabric's at most (its `FI_NAME_MAX`).
-const FABRIC_NAME_BYTES_MAX: usize = 63;
 /// Allowed numbers of slots.
 const SLOTS_BOUNDS: RangeInclusive<u64> = 2..=1024;
 /// Allowed times of silence.
@@ -71,6 +70,7 @@ pub(super) fn read_tuning(
     if let Some(low_water) = fields.flag("low_water", report) {
         tcp.low_water = low_water;
     }
+    tcp.congestion = read_name(fields, "congestion", &OF_SYSTEM, report);
     if let Some(silence) = fields.duration("keepalive", &KEEPALIVE_BOUNDS, report) {
         tcp.keepalive = silence;
     }
@@ -129,20 +129,46 @@ fn read_hsl(fields: &mut Fields<'_>, hsl: &mut HslTuning, report: &mut Report) {
     hsl.card = fields.word("device", &cards, report).unwrap_or_default();
     match &mut hsl.card {
         Card::Libfabric { provider, domain } => {
-            *provider = read_name(fields, "provider", report);
-            *domain = read_name(fields, "domain", report);
+            *provider = read_name(fields, "provider", &OF_LIBFABRIC, report);
+            *domain = read_name(fields, "domain", &OF_LIBFABRIC, report);
             refuse_trust_and_interrupts(fields, hsl.mode, report);
         }
         _ => read_host_card(fields, report),
     }
 }
 
-/// A name that libfabric knows.
-fn read_name(fields: &mut Fields<'_>, key: &str, report: &mut Report) -> Option<String> {
+/// Names that are for somebody else to know: only their form is checked.
+struct ForeignNames {
+    whose: &'static str,
+    bytes_max: usize,
+    /// Where to find out which there are.
+    help: &'static str,
+}
+
+/// Of providers and interfaces (its `FI_NAME_MAX`).
+const OF_LIBFABRIC: ForeignNames = ForeignNames {
+    whose: "libfabric's",
+    bytes_max: 63,
+    help: "`fi_info` lists what there is",
+};
+
+/// Of congestion controls (its `TCP_CA_NAME_MAX`).
+const OF_SYSTEM: ForeignNames = ForeignNames {
+    whose: "the system's",
+    bytes_max: 15,
+    help: "`sysctl net.ipv4.tcp_allowed_congestion_control` lists what there is",
+};
+
+fn read_name(
+    fields: &mut Fields<'_>,
+    key: &str,
+    names: &ForeignNames,
+    report: &mut Report,
+) -> Option<String> {
     let (name, span) = fields.string(key, report)?;
-    if name.is_empty() || name.len() > FABRIC_NAME_BYTES_MAX || name.contains(char::is_control) {
-        let message = format!("`{key}` is no name of libfabric's");
-        report.mistake(&span, message, "`fi_info` lists what there is");
+    if name.is_empty() || name.len() > names.bytes_max || name.contains(char::is_control) {
+        let message = format!("`{key}` is no name of {}", names.whose);
+        report.mistake(&span, message, names.help);
         return None;
     }
     Some(name)
