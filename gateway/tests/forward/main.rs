@@ -185,12 +185,12 @@ fn a_lookout_passes_questions_and_answers_on_and_what_much_there_is_too() {
 #[test]
 fn large_blocks_pass_unread_from_socket_to_socket_unless_that_is_switched_off() {
     let mixed: &[usize] = &[1 << 20, 70_000, 100, 3_000_001];
-    let short: &[usize] = &[70_000, 100];
+    let short: &[usize] = &[40_000, 100];
     for (settings, lengths, splices) in [
         ("", mixed, true),
         ("[gateway]\nsplice = false", mixed, false),
         ("", short, false),
-        ("[gateway]\nsplice_from = \"64KiB\"", short, true),
+        ("[gateway]\nsplice_from = \"32KiB\"", short, true),
         ("[gateway]\nsplice_from = \"4MiB\"", mixed, false),
     ] {
         let world = World::two("tcp", "tcp", settings);

@@ -158,7 +158,7 @@ pub(crate) static KNOBS: [Knob; 22] = [
         key: "splice_from",
         kind: Kind::Size,
         meaning: "payloads of blocks from here on do so, where any do",
-        tried: &["64KiB", "256KiB", "512KiB", "1MiB"],
+        tried: &["16KiB", "64KiB", "256KiB", "1MiB"],
         protocols: &[],
     },
     Knob {
