@@ -4,7 +4,7 @@
 # they work, not how fast anything is, with what the tests have built already.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-cargo run -p madgate-benches --bin relay -- --quick
+cargo run -p madgate-benches --bin relay -- --quick --set gateway.splice=false
 cargo run -p madgate-benches --bin regular -- --quick
 cargo run -p madgate-benches --bin hsl -- --quick
 cargo run -p madgate-benches --bin hsl -- --quick --device libfabric --provider "tcp;ofi_rxm"
