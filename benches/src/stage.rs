@@ -209,7 +209,7 @@ impl LaneReceiver for StagedReceiver {
         self.lane.acknowledge_wake();
     }
 
-    fn set_low_water(&mut self, bytes: usize) -> Result<(), LaneError> {
+    fn set_low_water(&mut self, bytes: usize) -> Result<bool, LaneError> {
         self.lane.set_low_water(bytes)
     }
 }

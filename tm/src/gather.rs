@@ -66,7 +66,7 @@ impl Gather {
         self.turns_off = self.turns_off.saturating_sub(1);
         let target = coming.min(self.limit);
         let is_worth_it = target >= GATHER_LEAST && self.turns_off == 0;
-        if is_worth_it && lane.set_low_water(target).is_ok() {
+        if is_worth_it && lane.set_low_water(target).unwrap_or(false) {
             self.deadline = Some(now + GATHER_TIME);
         } else {
             self.stop(lane);

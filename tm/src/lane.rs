@@ -231,13 +231,14 @@ pub trait LaneReceiver: Send + fmt::Debug {
 
     /// Says that bytes are coming and that waking is not worth it before `bytes` of them
     /// are there (at least 1). Only for bytes that are certain to come: nothing else may be
-    /// waiting behind them. A lane whose descriptor cannot do that wakes at each arrival.
+    /// waiting behind them. Returns whether it does that; a lane that does not wakes at each
+    /// arrival.
     ///
     /// # Errors
-    /// When the system refuses it, or the network's tuning does.
-    fn set_low_water(&mut self, bytes: usize) -> Result<(), LaneError> {
+    /// When the system refuses it.
+    fn set_low_water(&mut self, bytes: usize) -> Result<bool, LaneError> {
         let _ = bytes;
-        Ok(())
+        Ok(false)
     }
 }
 

@@ -277,7 +277,7 @@ pub struct TcpTuning {
     /// for each arrival (`SO_RCVLOWAT`, see [`Gather`](crate::Gather)). Default: yes.
     pub low_water: bool,
     /// The congestion control of its connections, by the system's name for it (`TCP_CONGESTION`).
-    /// Default: the system's, and within one host one that does not pace.
+    /// Default: the system's, and over loopback one that does not pace.
     pub congestion: Option<String>,
     /// A connection that is silent for so long is probed: a second at least, nine hours at most.
     /// Default: 10 s.

@@ -387,14 +387,7 @@ impl<'a> Unpacking<'a> {
                         receive,
                     };
                     let mut straight = Straight { wanted, into };
-                    let goes_straight = self
-                        .channel
-                        .session()
-                        .cluster()
-                        .endpoint_settings()
-                        .straight;
-                    let may = goes_straight.then_some(&mut straight);
-                    inner.wait(None, may, |core| has_arrived(core, flow));
+                    inner.wait(None, Some(&mut straight), |core| has_arrived(core, flow));
                     filled = straight.wanted.filled;
                 }
                 other => return Err(self.not_taken(other, filled, length, receive)),

@@ -127,8 +127,6 @@ fn receive_payload(destination: &mut Member) -> BytesMut {
 fn a_session_sends_them_there_unless_that_is_switched_off() {
     for leads in [true, false] {
         let world = world_to("tcp", &format!("{READING}\n[endpoint]\nleads = {leads}"));
-        let _gateway = world.gateway("gw");
-        let listener = Listener::of(world.cluster(), "b0");
         let source = world.node_of("c0");
         let to = source.session.cluster().node("b0").unwrap();
         let mut packing = source.channel.begin_packing(to).unwrap();
@@ -137,6 +135,9 @@ fn a_session_sends_them_there_unless_that_is_switched_off() {
         let pack = packing.pack_owned(large.clone(), ReceiveMode::Cheaper);
         pack.unwrap();
         packing.end_packing().unwrap();
+        // All of it waits for the way to be there.
+        let listener = Listener::of(world.cluster(), "b0");
+        let _gateway = world.gateway("gw");
         let mut destination = listener.accept();
         admit(&mut destination);
         if leads {

@@ -1,29 +1,32 @@
 //! What keeps a connection from sending more than its way takes.
 //!
-//! The system's choice is made for ways through networks. Within a host there is none to protect,
-//! and a control that paces (BBR) lets a timer wake it up for every few segments: that takes more
-//! processor time than carrying them does. So connections within one host have a control that
-//! does not pace, unless the file names one for all of the network.
+//! That is for the system to choose, with one exception. A control that paces (BBR) lets a timer wake
+//! it up for every few segments, to go easy on a network. Over loopback there is none, and the timers
+//! take more processor time than carrying the bytes does. So where the system's control paces,
+//! connections within the host have another one, unless the file names one for all of its network.
 //!
-//! A connection that paces once does so for ever. New sockets therefore begin with the one that
-//! does not, and those that turn out to leave the host get the system's before they carry
-//! anything but a handshake.
+//! A connection that has paced once does so for ever. So sockets get the other control before they
+//! connect or listen, and connections that turn out to leave the host get the system's back before
+//! they carry anything but a handshake.
 
 use std::io;
 use std::net::SocketAddr;
 
-use socket2::Socket;
+use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::protocol::TcpTuning;
 
-/// The control within one host: every system has it, and lets everybody use it.
+/// What the names of controls that pace begin with.
+const PACES: &[u8] = b"bbr";
+
+/// The control within the host where the system's paces: it is part of every system.
 const WITHIN_HOST: &str = "reno";
 
 /// The congestion control of connections that are not made yet.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Congestion {
-    /// What those that leave the host get, if that is to be changed then.
-    beyond_host: Option<Vec<u8>>,
+    /// Whether they have another one than the system's, for the time being.
+    is_replaced: bool,
 }
 
 impl Congestion {
@@ -31,30 +34,42 @@ impl Congestion {
     pub(super) fn prepare(socket: &Socket, tuning: &TcpTuning) -> io::Result<Self> {
         if let Some(name) = &tuning.congestion {
             set(socket, name)?;
-            return Ok(Self { beyond_host: None });
+            return Ok(Self { is_replaced: false });
         }
-        let of_system = socket.tcp_congestion()?;
+        let paces = socket
+            .tcp_congestion()
+            .is_ok_and(|name| name.starts_with(PACES));
         // What a strange system refuses stays as it is.
-        let is_set = socket.set_tcp_congestion(WITHIN_HOST.as_bytes()).is_ok();
-        Ok(Self {
-            beyond_host: is_set.then_some(of_system),
-        })
+        let is_replaced = paces && socket.set_tcp_congestion(WITHIN_HOST.as_bytes()).is_ok();
+        Ok(Self { is_replaced })
     }
 
-    /// Settles what a connection has, now that both of its ends are known.
-    pub(super) fn settle(&self, socket: &Socket) -> io::Result<()> {
-        match is_within_host(socket)? {
-            true => Ok(()),
-            false => self.leave_host(socket),
+    /// Gives a connection to `peer` back what the system has for it, if it leaves the host.
+    pub(super) fn settle(self, socket: &Socket, peer: Option<SocketAddr>) {
+        let local = socket.local_addr().ok().and_then(|local| local.as_socket());
+        let (Some(local), Some(peer)) = (local, peer) else {
+            return;
+        };
+        if self.is_replaced && !is_within_host(local, peer) {
+            give_back(socket, peer);
         }
     }
+}
 
-    fn leave_host(&self, socket: &Socket) -> io::Result<()> {
-        match &self.beyond_host {
-            Some(of_system) => socket.set_tcp_congestion(of_system),
-            None => Ok(()),
-        }
+/// Gives a connection the control that new ones have now. A route may have one of its own: that is
+/// left alone.
+fn give_back(socket: &Socket, peer: SocketAddr) {
+    let is_ours = socket
+        .tcp_congestion()
+        .is_ok_and(|name| name.starts_with(WITHIN_HOST.as_bytes()));
+    if !is_ours {
+        return;
     }
+    let of_system = Socket::new(Domain::for_address(peer), Type::STREAM, Some(Protocol::TCP))
+        .and_then(|fresh| fresh.tcp_congestion());
+    // Some systems do not let everybody have their own choice back, nor root on a route that has a
+    // locked one: the connection then keeps what it has, and works.
+    let _ = of_system.and_then(|name| socket.set_tcp_congestion(&name));
 }
 
 fn set(socket: &Socket, name: &str) -> io::Result<()> {
@@ -67,79 +82,97 @@ fn set(socket: &Socket, name: &str) -> io::Result<()> {
     })
 }
 
-fn is_within_host(socket: &Socket) -> io::Result<bool> {
-    let ends = (
-        socket.local_addr()?.as_socket(),
-        socket.peer_addr()?.as_socket(),
-    );
-    Ok(match ends {
-        (Some(local), Some(peer)) => is_local(peer) || local.ip() == peer.ip(),
-        _ => false,
-    })
-}
-
-fn is_local(address: SocketAddr) -> bool {
-    address.ip().to_canonical().is_loopback()
+/// Whether what one end sends to the other goes over loopback: to a loopback address, or to the
+/// sender's own.
+fn is_within_host(local: SocketAddr, peer: SocketAddr) -> bool {
+    let (local, peer) = (local.ip().to_canonical(), peer.ip().to_canonical());
+    peer.is_loopback() || local == peer
 }
 
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+    use std::net::{Ipv4Addr, TcpListener};
 
     use super::*;
 
-    fn name_of(socket: &Socket) -> String {
-        let name = socket.tcp_congestion().unwrap();
-        String::from_utf8(name)
-            .unwrap()
-            .trim_end_matches('\0')
-            .to_owned()
+    fn fresh() -> Socket {
+        Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).unwrap()
     }
 
-    /// A connection within this host, and its other end.
-    fn connection() -> (Socket, TcpStream) {
+    fn name_of(socket: &Socket) -> String {
+        let name = String::from_utf8(socket.tcp_congestion().unwrap()).unwrap();
+        name.trim_end_matches('\0').to_owned()
+    }
+
+    /// A socket that was prepared and is connected within the host, what it has, and its peer.
+    fn connected() -> (Socket, Congestion, SocketAddr, TcpListener) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        (near.into(), listener.accept().unwrap().0)
+        let socket = fresh();
+        let congestion = Congestion::prepare(&socket, &TcpTuning::default()).unwrap();
+        let peer = listener.local_addr().unwrap();
+        socket.connect(&peer.into()).unwrap();
+        (socket, congestion, peer, listener)
     }
 
     #[test]
-    fn a_connection_within_the_host_is_not_paced() {
-        let (socket, _far) = connection();
-        let congestion = Congestion::prepare(&socket, &TcpTuning::default()).unwrap();
-        congestion.settle(&socket).unwrap();
-        assert_eq!(name_of(&socket), WITHIN_HOST);
+    fn a_control_that_paces_is_replaced_within_the_host_and_no_other() {
+        let of_system = name_of(&fresh());
+        let (socket, congestion, peer, _listener) = connected();
+        congestion.settle(&socket, Some(peer));
+        let paces = of_system.as_bytes().starts_with(PACES);
+        let expected = if paces { WITHIN_HOST } else { &of_system };
+        assert_eq!(name_of(&socket), expected);
+        assert_eq!(congestion.is_replaced, paces);
     }
 
     #[test]
     fn a_connection_that_leaves_the_host_has_the_control_of_the_system() {
-        let (socket, _far) = connection();
-        let of_system = name_of(&socket);
-        let congestion = Congestion::prepare(&socket, &TcpTuning::default()).unwrap();
-        congestion.leave_host(&socket).unwrap();
+        let of_system = name_of(&fresh());
+        let (socket, _, _, _listener) = connected();
+        set(&socket, WITHIN_HOST).unwrap();
+        let elsewhere = SocketAddr::from(([192, 0, 2, 1], 7100));
+        let congestion = Congestion { is_replaced: true };
+        congestion.settle(&socket, Some(elsewhere));
         assert_eq!(name_of(&socket), of_system);
     }
 
     #[test]
+    fn connections_to_loopback_and_to_oneself_stay_within_the_host() {
+        for (local, peer, expected) in [
+            ("127.0.0.1:1", "127.0.0.1:2", true),
+            ("127.0.0.1:1", "127.9.0.1:2", true),
+            ("[::1]:1", "[::1]:2", true),
+            ("[::ffff:127.0.0.1]:1", "[::ffff:127.0.0.1]:2", true),
+            ("10.0.0.1:1", "10.0.0.1:2", true),
+            ("10.0.0.1:1", "[::ffff:10.0.0.1]:2", true),
+            ("10.0.0.1:1", "10.0.0.2:2", false),
+            ("[fd00::1]:1", "[fd00::1]:2", true),
+            ("[fd00::1]:1", "[fd00::2]:2", false),
+        ] {
+            let within = is_within_host(local.parse().unwrap(), peer.parse().unwrap());
+            assert_eq!(within, expected, "{local} to {peer}");
+        }
+    }
+
+    #[test]
     fn what_is_named_is_used_everywhere() {
-        let (socket, _far) = connection();
+        let socket = fresh();
         let tuning = TcpTuning {
             congestion: Some("reno".to_owned()),
             ..TcpTuning::default()
         };
         let congestion = Congestion::prepare(&socket, &tuning).unwrap();
-        congestion.leave_host(&socket).unwrap();
         assert_eq!(name_of(&socket), "reno");
+        assert!(!congestion.is_replaced);
     }
 
     #[test]
     fn what_is_not_to_be_had_is_named() {
-        let (socket, _far) = connection();
         let tuning = TcpTuning {
             congestion: Some("carrier-pigeon".to_owned()),
             ..TcpTuning::default()
         };
-        let error = Congestion::prepare(&socket, &tuning).unwrap_err();
+        let error = Congestion::prepare(&fresh(), &tuning).unwrap_err();
         assert!(error.to_string().contains("carrier-pigeon"), "{error}");
     }
 }

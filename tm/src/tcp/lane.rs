@@ -146,17 +146,17 @@ impl LaneReceiver for TcpReceiver {
 
     fn acknowledge_wake(&mut self) {}
 
-    fn set_low_water(&mut self, bytes: usize) -> Result<(), LaneError> {
+    fn set_low_water(&mut self, bytes: usize) -> Result<bool, LaneError> {
         let bytes = bytes.max(1);
         let Some(low_water) = &mut self.low_water else {
-            return Err(LaneError::WrongShape("low-water marks"));
+            return Ok(false);
         };
         if bytes != *low_water {
             let wanted = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
             sys::set_receive_low_water(self.socket.as_fd(), wanted)?;
             *low_water = bytes;
         }
-        Ok(())
+        Ok(true)
     }
 }
 

@@ -221,7 +221,7 @@ impl<U: Upgrade> Listener for TcpListener<U> {
                     return Ok(Some(Box::new(TcpStranger {
                         socket,
                         peer,
-                        congestion: self.congestion.clone(),
+                        congestion: self.congestion,
                         turn: None,
                         upgrade,
                     })));
@@ -290,7 +290,7 @@ impl<U: Upgrade> Stranger for TcpStranger<U> {
 
     fn establish(self: Box<Self>, class: LaneClass) -> Result<Box<dyn Establishing>, LaneError> {
         let connects = self.turn.is_some();
-        self.congestion.settle(&self.socket)?;
+        self.congestion.settle(&self.socket, self.peer);
         self.upgrade.establish(self.socket.into(), connects, class)
     }
 }

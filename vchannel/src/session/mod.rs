@@ -85,6 +85,8 @@ pub(crate) struct Inner {
     core: Mutex<Core>,
     /// How callers wait.
     wait_policy: WaitPolicy,
+    /// Whether payloads go straight to the block that a caller waits for.
+    goes_straight: bool,
     /// Where they sleep.
     changed: Condvar,
     driver: Mutex<Driver>,
@@ -167,6 +169,7 @@ impl Session {
             node,
             conductor,
             wait_policy: core.settings().wait,
+            goes_straight: core.settings().straight,
             core: Mutex::new(core),
             changed: Condvar::new(),
             driver: Mutex::new(Driver::new(poller, events)),

@@ -87,14 +87,15 @@ impl<'g, 'b> Goal<'g, 'b> {
 
 impl Inner {
     /// Waits until `ready` finds what it looks for, driving the links meanwhile; `None`
-    /// after `deadline`. A payload for the block that `straight` names goes straight there;
-    /// when that block is full the wait ends too, with `None`.
+    /// after `deadline`. A payload for the block that `straight` names goes straight there, unless
+    /// the settings say otherwise; when that block is full the wait ends too, with `None`.
     pub(crate) fn wait<R>(
         &self,
         deadline: Option<Instant>,
         mut straight: Option<&mut Straight<'_>>,
         mut ready: impl FnMut(&mut Core) -> Option<R>,
     ) -> Option<R> {
+        straight = straight.filter(|_| self.goes_straight);
         {
             let mut core = self.lock();
             let found = ready(&mut core);
