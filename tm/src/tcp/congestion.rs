@@ -2,7 +2,7 @@
 //!
 //! That is for the system to choose, with one exception. A control that paces (BBR) lets a timer wake
 //! it up for every few segments, to go easy on a network. Over loopback there is none, and the timers
-//! take more processor time than carrying the bytes does. So where the system's control paces,
+//! take as much processor time as carrying the bytes does. So where the system's control paces,
 //! connections within the host have another one, unless the file names one for all of its network.
 //!
 //! A connection that has paced once does so for ever. So sockets get the other control before they
