@@ -1,6 +1,10 @@
 //! madgate as a contestant: over one network, or over two with a gateway between them.
 
 use std::io;
+use std::path::PathBuf;
+
+use madgate_vchannel::Cluster;
+use tempfile::TempDir;
 
 use crate::cluster::{BenchNetwork, Setting, write_cluster};
 use crate::gateway::start_gateway;
@@ -63,14 +67,19 @@ impl Forwarded {
             stage_passes: 0,
         }
     }
-}
 
-impl Contestant for Forwarded {
-    fn name(&self) -> &'static str {
-        self.name
+    /// Whether nodes take the cluster file, settings included.
+    ///
+    /// # Errors
+    ///
+    /// What they would refuse it for.
+    pub fn check(&self) -> io::Result<()> {
+        let (_files, cluster) = self.write()?;
+        Cluster::read(&cluster).map_err(io::Error::other)?;
+        Ok(())
     }
 
-    fn stage(&self, point: Point, timing: Timing) -> io::Result<Stage> {
+    fn write(&self) -> io::Result<(TempDir, PathBuf)> {
         let network = |name, protocol, nodes| BenchNetwork {
             name,
             protocol,
@@ -82,7 +91,17 @@ impl Contestant for Forwarded {
             network("left", left, &["a0", "gw"]),
             network("right", right, &["gw", "b0"]),
         ];
-        let (files, cluster) = write_cluster(&networks, self.wait, &self.settings)?;
+        write_cluster(&networks, self.wait, &self.settings)
+    }
+}
+
+impl Contestant for Forwarded {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn stage(&self, point: Point, timing: Timing) -> io::Result<Stage> {
+        let (files, cluster) = self.write()?;
         stage_madgate(point, timing, files, &cluster, || {
             start_gateway(&cluster, self.stage_passes).map(Some)
         })

@@ -202,10 +202,11 @@ impl Channel {
             return Ok(());
         }
         flow.failure_told = true;
+        let to = NodeId(flow.flow.flow().destination);
         Err(self
             .failure_of(core, index)
             .unwrap_or_else(|| PackError::Failed {
-                node: String::new(),
+                node: self.name_of(to),
             }))
     }
 

@@ -121,10 +121,12 @@ fn bench(arguments: &Arguments) -> io::Result<()> {
         })
         .collect();
     if !arguments.settings.is_empty() {
-        contestants.push(Box::new(Forwarded {
+        let forwarded = Forwarded {
             settings: arguments.settings.clone(),
             ..forwarded("madgate-set")
-        }));
+        };
+        forwarded.check()?;
+        contestants.push(Box::new(forwarded));
     }
     let results = rounds::run(&contestants, &POINTS, &arguments.rounds)?;
     match arguments.json {
