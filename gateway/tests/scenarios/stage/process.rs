@@ -111,6 +111,23 @@ impl Process {
         }
     }
 
+    /// The same, for as long as `gateway` forwards something: gigabytes may take a slow machine
+    /// longer than anything that is not stuck keeps a test waiting.
+    pub(crate) fn hear_while_forwarding(&self, start: &str, gateway: &mut Self) -> String {
+        let mut before = String::new();
+        loop {
+            let forwarded = gateway.ask("counters bytes");
+            match self.said.take(start, Instant::now() + LONG) {
+                Ok(rest) => return rest,
+                Err(why) if forwarded == before => {
+                    let name = &self.name;
+                    panic!("{name} does not say {start:?}, {forwarded} bytes forwarded: {why}")
+                }
+                Err(_) => before = forwarded,
+            }
+        }
+    }
+
     /// Waits until a stream (or all, when `order` is just `sent`) stands still: for some
     /// looks, nothing more was sent.
     pub(crate) fn await_standstill(&mut self, order: &str) {

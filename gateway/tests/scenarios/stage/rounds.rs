@@ -100,13 +100,17 @@ impl Rates {
 }
 
 /// Waits until so many messages have arrived at a node from a source over a channel
-/// (`main/a0`).
+/// (`main/a0`), for as long as some do.
 pub(crate) fn await_messages(node: &mut Process, from: &str, messages: u64) {
-    let deadline = Instant::now() + LONG;
+    let mut deadline = Instant::now() + LONG;
+    let mut before = 0;
     loop {
         let arrived = Counts::of(node).messages(from);
         if arrived >= messages {
             return;
+        }
+        if arrived > before {
+            (before, deadline) = (arrived, Instant::now() + LONG);
         }
         let name = node.name();
         let is_late = Instant::now() >= deadline;
