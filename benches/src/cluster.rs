@@ -24,8 +24,9 @@ pub struct BenchNetwork<'a> {
     pub nodes: &'a [&'a str],
 }
 
-/// A key that a cluster file has beside those that it needs: `gateway.splice=false`, or
-/// `channel.mtu=512KiB`. Keys of a network or a channel go to all of them.
+/// A key that a cluster file has beside those that it needs: `gateway.splice=false`,
+/// `channel.mtu=512KiB`, or `shm.slots=16`. Keys of a network or a channel go to all of them, and
+/// those of a protocol to all networks with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
     section: String,
@@ -81,7 +82,9 @@ impl fmt::Display for Setting {
 }
 
 /// Sections that settings are for.
-const SECTIONS: [&str; 4] = ["network", "channel", "endpoint", "gateway"];
+const SECTIONS: [&str; 7] = [
+    "network", "tcp", "shm", "hsl", "channel", "endpoint", "gateway",
+];
 
 /// Writes a session key and a cluster file of `networks` in a new folder; nodes that are on
 /// several networks are gateways. All of them `wait` like this, unless `settings` say otherwise.
@@ -126,6 +129,7 @@ fn describe(
         }
         text.push_str(network.keys);
         add(&mut text, "network", settings);
+        add(&mut text, protocol, settings);
         for node in network.nodes {
             let address = match *protocol {
                 "tcp" => free_address_of(places)?.to_string(),

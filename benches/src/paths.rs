@@ -13,7 +13,7 @@ use crate::waiting::Wait;
 use crate::{Contestant, Point, Stage, Timing};
 
 /// Two nodes of one network, over a virtual channel's regular path.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Regular {
     /// Its name in tables and JSON.
     pub name: &'static str,
@@ -21,6 +21,8 @@ pub struct Regular {
     pub protocol: &'static str,
     /// How the nodes wait.
     pub wait: Wait,
+    /// What the cluster file says beside that.
+    pub settings: Vec<Setting>,
 }
 
 impl Contestant for Regular {
@@ -35,7 +37,7 @@ impl Contestant for Regular {
             keys: "",
             nodes: &["a0", "b0"],
         };
-        let (files, cluster) = write_cluster(&[network], self.wait, &[])?;
+        let (files, cluster) = write_cluster(&[network], self.wait, &self.settings)?;
         stage_madgate(point, timing, files, &cluster, || Ok(None))
     }
 }

@@ -7,6 +7,7 @@
 use std::io::{self, Write};
 
 use clap::Args;
+use madgate_benches::cluster::Setting;
 use madgate_benches::contestant::Measure;
 use madgate_benches::json;
 use madgate_benches::paths::{Forwarded, Regular};
@@ -35,6 +36,14 @@ const PAIRS: [(&str, [&str; 2]); 4] = [
     ("tcp->hsl", ["tcp", "hsl"]),
 ];
 
+/// The same, with what `--set` says.
+const PAIRS_SET: [(&str, [&str; 2]); 4] = [
+    ("tcp->shm, set", ["tcp", "shm"]),
+    ("shm->tcp, set", ["shm", "tcp"]),
+    ("hsl->tcp, set", ["hsl", "tcp"]),
+    ("tcp->hsl, set", ["tcp", "hsl"]),
+];
+
 #[derive(Debug, Args)]
 pub(crate) struct PairsArguments {
     #[command(flatten)]
@@ -43,6 +52,10 @@ pub(crate) struct PairsArguments {
     /// then in neither figure.
     #[arg(long)]
     unread: bool,
+    /// Measure the pairs once more with this in their cluster file: SECTION is network, tcp, shm,
+    /// hsl, channel, endpoint or gateway. May be given several times.
+    #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
+    settings: Vec<Setting>,
 }
 
 /// What was measured of one way, as medians; the ratios are null where nothing is between.
@@ -64,12 +77,23 @@ pub(crate) fn bench(arguments: &PairsArguments) -> io::Result<()> {
             name: protocol,
             protocol,
             wait,
+            settings: Vec::new(),
         })
     });
-    let pairs = PAIRS.map(|(name, protocols)| -> Box<dyn Contestant> {
-        Box::new(Forwarded::new(name, protocols, wait))
-    });
-    let contestants: Vec<_> = direct.into_iter().chain(pairs).collect();
+    let mut contestants = Vec::from(direct);
+    for (name, protocols) in PAIRS {
+        contestants.push(Box::new(Forwarded::new(name, protocols, wait)));
+    }
+    if !arguments.settings.is_empty() {
+        for (name, protocols) in PAIRS_SET {
+            let forwarded = Forwarded {
+                settings: arguments.settings.clone(),
+                ..Forwarded::new(name, protocols, wait)
+            };
+            forwarded.check()?;
+            contestants.push(Box::new(forwarded));
+        }
+    }
     let measure = if arguments.unread {
         Measure::Unread
     } else {
@@ -121,7 +145,12 @@ fn lines(results: &Results, point: Point) -> Vec<Line> {
         }
     };
     let direct = DIRECT.into_iter().map(|name| line(name, None));
-    let pairs = PAIRS.into_iter().map(|(name, both)| line(name, Some(both)));
+    let is_measured = |name: &&'static str| results.keys().any(|(measured, _)| measured == name);
+    let set = PAIRS_SET.into_iter().filter(|(name, _)| is_measured(name));
+    let pairs = PAIRS
+        .into_iter()
+        .chain(set)
+        .map(|(name, both)| line(name, Some(both)));
     direct.chain(pairs).collect()
 }
 

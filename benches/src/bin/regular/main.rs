@@ -105,6 +105,7 @@ fn bench(arguments: &Arguments) -> io::Result<()> {
         name,
         protocol,
         wait: arguments.wait,
+        settings: Vec::new(),
     };
     let contestants: Vec<Box<dyn Contestant>> = arguments
         .paths
