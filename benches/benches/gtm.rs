@@ -49,6 +49,7 @@ fn open_source() -> Outgoing<Bytes> {
         incarnation: 1,
         fragment_bytes: 64 << 10,
         checksum_payload: true,
+        bundles: false,
         give_up_after: Duration::from_secs(30),
         seed: 1,
     };

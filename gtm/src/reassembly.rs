@@ -8,7 +8,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::wire::{DESCRIPTOR_BYTES, Descriptor, Flags, Header, WireError};
+use crate::wire::{BUNDLED_BYTES, DESCRIPTOR_BYTES, Descriptor, Flags, Header, WireError};
 
 /// Part of one block, as one frame carries it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,7 +124,8 @@ impl Reassembly {
 
     /// Takes a small frame, whose payload lies in one piece (without an opening), and hands
     /// each part of it to `take` in order. Returns whether the message ends; one that is
-    /// given up ([`Flags::ABORT`]) does not, and is forgotten.
+    /// given up ([`Flags::ABORT`]) does not, and is forgotten. Of a bundle all messages end,
+    /// each before the next begins.
     ///
     /// # Errors
     /// When no honest source sends this; nothing of the state changed that matters, since
@@ -142,6 +143,10 @@ impl Reassembly {
         if header.flags.has(Flags::ABORT) {
             self.abandon();
             return Ok(false);
+        }
+        if header.flags.has(Flags::BUNDLE) {
+            self.unbundle(header, payload, take)?;
+            return Ok(true);
         }
         if header.flags.has(Flags::DESCRIBED) {
             let mut rest = payload;
@@ -171,6 +176,9 @@ impl Reassembly {
         header: &Header,
         descriptor: Option<[u8; DESCRIPTOR_BYTES]>,
     ) -> Result<(Record, bool), Violation> {
+        if header.flags.has(Flags::BUNDLE) {
+            return Err(WireError::Bundle.into());
+        }
         self.start(header)?;
         let length = header.payload_bytes();
         let record = match descriptor {
@@ -187,6 +195,50 @@ impl Reassembly {
             None => self.proceed(header, length)?,
         };
         Ok((record, self.finish(header)?))
+    }
+
+    /// Takes the messages of a bundle, one after the other; each is whole.
+    fn unbundle<'a>(
+        &mut self,
+        header: &Header,
+        payload: &'a [u8],
+        mut take: impl FnMut(Record, &'a [u8]),
+    ) -> Result<(), Violation> {
+        let mut of_message = *header;
+        let mut messages = 0;
+        let mut rest = payload;
+        while let Some((&length, behind)) = rest.split_first() {
+            let length = usize::from(length);
+            let fits = (DESCRIPTOR_BYTES..=BUNDLED_BYTES).contains(&length);
+            let (mut records, after) = behind
+                .split_at_checked(length)
+                .filter(|_| fits)
+                .ok_or(WireError::Bundle)?;
+            self.next_block = 0;
+            while let Some((descriptor, data)) = records.split_first_chunk::<DESCRIPTOR_BYTES>() {
+                let descriptor = Descriptor::parse(*descriptor)?;
+                let record = self.describe(&of_message, descriptor, data.len())?;
+                let (part, next) = data.split_at(record.length);
+                take(record, part);
+                records = next;
+            }
+            if !records.is_empty() {
+                return Err(WireError::Descriptor.into());
+            }
+            if self.current.is_some() {
+                let message = of_message.message;
+                return Err(Violation::EndsInsideBlock { message });
+            }
+            of_message.message = of_message.message.wrapping_add(1);
+            messages += 1;
+            rest = after;
+        }
+        self.abandon();
+        if messages == header.offset {
+            Ok(())
+        } else {
+            Err(WireError::Bundle.into())
+        }
     }
 
     fn start(&mut self, header: &Header) -> Result<(), Violation> {

@@ -110,6 +110,7 @@ impl Source {
             incarnation,
             fragment_bytes: 700,
             checksum_payload: true,
+            bundles: false,
             give_up_after: GIVE_UP_AFTER,
             seed: incarnation,
         };

@@ -286,7 +286,7 @@ fn hsl_in_every_mode_and_with_small_control_messages() {
 
 #[test]
 fn each_fast_way_of_the_ends_switched_off() {
-    for settings in ["leads = false", "straight = false"] {
+    for settings in ["leads = false", "straight = false", "bundles = false"] {
         for right in ["tcp", "shm", "hsl"] {
             both_ways(right, &format!("[endpoint]\n{settings}"), "");
         }

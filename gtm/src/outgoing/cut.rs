@@ -148,7 +148,7 @@ impl<D: Clone> Outgoing<D> {
             encoded::seal(frame);
             ends_message = encoded::has_any(frame, Flags::END.with(Flags::ABORT));
             if ends_message {
-                messages_ended = Some(encoded::message(frame).wrapping_add(1));
+                messages_ended = Some(encoded::after_message(frame));
             }
             self.position = end;
             taken += frame_bytes;

@@ -26,6 +26,7 @@
 //! what is new from what was late.
 
 mod alone;
+mod bundle;
 mod clock;
 mod cut;
 mod network;
@@ -45,6 +46,7 @@ use crate::time::Time;
 use crate::wire::{DESCRIPTOR_BYTES, Flags, FlowKey, Header, Kind, MAX_PAYLOAD_BYTES, Refusal};
 
 pub use alone::ALONE_BYTES;
+use bundle::Joinable;
 pub use cut::FragmentHead;
 use queue::{Pending, Sent};
 use speed::Speed;
@@ -82,6 +84,8 @@ pub struct Settings {
     /// Whether checksums cover the payload; not needed on one hop over a protocol that
     /// keeps bytes whole.
     pub checksum_payload: bool,
+    /// Whether small messages that wait share frames.
+    pub bundles: bool,
     /// How long the flow may go without any hop carrying it before it fails.
     pub give_up_after: Duration,
     /// Where labels and the spread of retries come from.
@@ -153,6 +157,8 @@ pub struct Outgoing<D> {
     pending: VecDeque<Pending<D>>,
     /// Encoded small frames, without position, label and checksum.
     tail: BytesMut,
+    /// The last frame of the tail, if the next small message may join it.
+    joinable: Option<Joinable>,
     /// What has been sent and is not delivered, in order.
     sent: VecDeque<Sent<D>>,
     /// Memory for the next small frames that leave alone.
@@ -213,6 +219,7 @@ impl<D: Clone> Outgoing<D> {
             destination_incarnation: 0,
             pending: VecDeque::new(),
             tail: BytesMut::new(),
+            joinable: None,
             sent: VecDeque::new(),
             spare_run: None,
             opening: None,

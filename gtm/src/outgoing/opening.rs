@@ -98,7 +98,7 @@ impl<D: Clone> Outgoing<D> {
         self.position += payload_bytes as u64 + CHARGE_PER_FRAME;
         self.sent.push_back(Sent {
             positions: start..self.position,
-            messages_ended: ends_message.then(|| encoded::message(&first).wrapping_add(1)),
+            messages_ended: ends_message.then(|| encoded::after_message(&first)),
             ends_message,
             what: SentFrames::Frames(first.freeze()),
         });

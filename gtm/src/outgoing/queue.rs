@@ -5,7 +5,10 @@ use std::ops::Range;
 use bytes::{Buf, Bytes, BytesMut};
 
 use super::Outgoing;
-use crate::wire::{CHARGE_PER_FRAME, Descriptor, Flags, HEADER_BYTES, Header, Kind, encoded};
+use super::bundle::Joinable;
+use crate::wire::{
+    BUNDLED_BYTES, CHARGE_PER_FRAME, Descriptor, Flags, HEADER_BYTES, Header, Kind, encoded,
+};
 
 /// Something that waits to be sent.
 #[derive(Debug)]
@@ -88,7 +91,7 @@ impl<D> Sent<D> {
             return None;
         }
         let ends = encoded::has_any(frames, Flags::END.with(Flags::ABORT));
-        let ended = ends.then(|| encoded::message(frames).wrapping_add(1));
+        let ended = ends.then(|| encoded::after_message(frames));
         match &mut self.what {
             SentFrames::Frames(bytes) => bytes.advance(frame_bytes),
             SentFrames::Run(bytes) => bytes.advance(frame_bytes),
@@ -100,7 +103,8 @@ impl<D> Sent<D> {
 }
 
 impl<D: Clone> Outgoing<D> {
-    /// Appends one small data frame of `message`, encoded at once.
+    /// Appends one small data frame of `message`, encoded at once. A whole message of few bytes
+    /// shares the frame before it, if that holds nothing else and has not been sent.
     ///
     /// With [`Flags::DESCRIBED`] the payload is records, of which `block` is the first;
     /// else the frame must be empty.
@@ -110,6 +114,11 @@ impl<D: Clone> Outgoing<D> {
     /// the caller gathers, and knows.
     pub fn push_frame(&mut self, flags: Flags, message: u32, block: u32, payload: &[u8]) {
         assert!(payload.len() <= crate::wire::SMALL_PAYLOAD_BYTES);
+        let is_whole = block == 0 && flags == Flags::DESCRIBED.with(Flags::END);
+        let may_share = is_whole && self.settings.bundles && payload.len() <= BUNDLED_BYTES;
+        if may_share && self.join(message, payload) {
+            return;
+        }
         let mut header = Header::new(Kind::Data, self.settings.flow, 0);
         header.flags = flags.with(Flags::HEADER_ONLY.when(!self.settings.checksum_payload));
         header.message = message;
@@ -128,6 +137,7 @@ impl<D: Clone> Outgoing<D> {
         }
         self.tail.extend_from_slice(payload);
         self.retained_bytes += frame_bytes as u64;
+        self.joinable = may_share.then(|| Joinable::new(frame_bytes, message));
     }
 
     /// Appends a block that stays in the caller's memory. `ends_message` says that it is the

@@ -1,7 +1,7 @@
 //! Fields of a frame that lies encoded in memory, where only some of them matter: frames
 //! that this node made itself, so nothing here is checked.
 
-use super::raw::CHECKSUM_AT;
+use super::raw::{CHECKSUM_AT, OFFSET_AT};
 use super::{Flags, HEADER_BYTES};
 
 /// Bytes of the payload.
@@ -23,6 +23,29 @@ pub(crate) fn has_any(frame: &[u8], flags: Flags) -> bool {
 /// The number of the frame's message.
 pub(crate) fn message(frame: &[u8]) -> u32 {
     word(frame, 32)
+}
+
+/// The number after the last message that ends with the frame, which ends one.
+pub(crate) fn after_message(frame: &[u8]) -> u32 {
+    message(frame).wrapping_add(bundled(frame).max(1))
+}
+
+/// How many messages are bundled in the frame; none if it is no bundle.
+pub(crate) fn bundled(frame: &[u8]) -> u32 {
+    if has_any(frame, Flags::BUNDLE) {
+        word(frame, OFFSET_AT)
+    } else {
+        0
+    }
+}
+
+/// A frame whose payload has become a bundle of so many messages, or a longer one.
+pub(crate) fn mark_bundle(frame: &mut [u8], messages: u32) {
+    frame[1] |= Flags::BUNDLE.bits();
+    frame[OFFSET_AT..OFFSET_AT + 4].copy_from_slice(&messages.to_le_bytes());
+    // Small frames are far shorter than their length can say.
+    let length = u32::try_from(frame.len() - HEADER_BYTES).unwrap_or(u32::MAX);
+    frame[12..16].copy_from_slice(&length.to_le_bytes());
 }
 
 /// The checksum.

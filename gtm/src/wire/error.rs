@@ -30,6 +30,9 @@ pub enum WireError {
     /// A block descriptor with reserved bits or an unknown mode.
     #[error("a block descriptor is malformed")]
     Descriptor,
+    /// A bundle whose messages are not as long, or as many, as it says.
+    #[error("a bundle of messages is malformed")]
+    Bundle,
     /// An opening with reserved bits, or without an incarnation.
     #[error("the opening of a flow is malformed")]
     Opening,

@@ -52,7 +52,7 @@ pub struct Header {
     pub message: u32,
     /// Number of the (first) block in the message.
     pub block: u32,
-    /// Where in that block the payload belongs, in bytes.
+    /// Where in that block the payload belongs, in bytes; how many messages a bundle has.
     pub offset: u64,
 }
 

@@ -67,6 +67,9 @@ impl Flags {
     pub const ABORT: Self = Self(1 << 4);
     /// The checksum covers the header alone (one hop over a protocol that keeps bytes whole).
     pub const HEADER_ONLY: Self = Self(1 << 5);
+    /// The payload (after an opening) is several whole messages, each its records behind one byte
+    /// that says how long they are. `message` is the first of them, `offset` how many there are.
+    pub const BUNDLE: Self = Self(1 << 6);
 
     /// The flags that are set in `bits`, or `None` when one of them is reserved.
     #[inline]
@@ -78,7 +81,7 @@ impl Flags {
         }
     }
 
-    const ALL: u8 = 0x3f;
+    const ALL: u8 = 0x7f;
 
     /// Both sets together.
     #[must_use]

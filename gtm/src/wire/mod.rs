@@ -44,5 +44,7 @@ pub const AHEAD_BYTES: usize = LEAD_BYTES + HEADER_BYTES + DESCRIPTOR_BYTES;
 
 const _: () = assert!(AHEAD_BYTES <= SMALL_PAYLOAD_BYTES);
 
-/// The version of everything in this module; compared in the handshake.
-pub const WIRE_VERSION: u16 = 1;
+/// Bytes of the records of one message in a bundle at most: larger ones have frames of their own.
+pub const BUNDLED_BYTES: usize = 80;
+
+const _: () = assert!(BUNDLED_BYTES <= u8::MAX as usize);

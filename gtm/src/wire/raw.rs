@@ -45,10 +45,13 @@ const _: () = assert!(offset_of!(RawHeader, label) == 20);
 const _: () = assert!(offset_of!(RawHeader, position) == 24);
 const _: () = assert!(offset_of!(RawHeader, message) == 32);
 const _: () = assert!(offset_of!(RawHeader, block) == 36);
-const _: () = assert!(offset_of!(RawHeader, offset) == 40);
+const _: () = assert!(offset_of!(RawHeader, offset) == OFFSET_AT);
 
 /// Where the checksum stands in a header.
 pub(crate) const CHECKSUM_AT: usize = 16;
+
+/// Where the offset stands in a header, or the number of messages.
+pub(crate) const OFFSET_AT: usize = 40;
 
 /// A header where it lies, whose fields make sense for its kind.
 #[derive(Debug, Clone, Copy)]
@@ -167,6 +170,24 @@ impl RawHeader {
         }
     }
 
+    /// What is wrong with the header of a bundle whose payload has `most` bytes where it is not
+    /// one.
+    fn check_bundle(&self, flags: Flags, most: usize) -> Result<(), WireError> {
+        let length = self.length.get();
+        let most = most.min(SMALL_PAYLOAD_BYTES + OPENING_BYTES);
+        if length as usize > most {
+            return Err(WireError::TooLong(length));
+        }
+        let is_whole = flags.has(Flags::DESCRIBED.with(Flags::END)) && self.block.get() == 0;
+        // What they are takes a byte each at least.
+        let fits = (2..=u64::from(length)).contains(&self.offset.get());
+        if is_whole && fits {
+            Ok(())
+        } else {
+            Err(WireError::Contradiction("a bundle that is none"))
+        }
+    }
+
     #[inline]
     fn check_data(&self, flags: Flags) -> Result<(), WireError> {
         let length = self.length.get();
@@ -193,7 +214,9 @@ impl RawHeader {
         if self.label.get() == 0 {
             return Err(WireError::Contradiction("a flow without a label"));
         }
-        if described && self.offset.get() != 0 {
+        if flags.has(Flags::BUNDLE) {
+            self.check_bundle(flags, most)?;
+        } else if described && self.offset.get() != 0 {
             return Err(WireError::Contradiction(
                 "a described block that does not start at 0",
             ));

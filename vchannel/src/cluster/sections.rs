@@ -390,6 +390,7 @@ fn read_endpoint(top: &mut Fields<'_>, report: &mut Report) -> EndpointSettings 
         "window",
         "leads",
         "straight",
+        "bundles",
         "wait",
         "spin",
     ];
@@ -410,6 +411,9 @@ fn read_endpoint(top: &mut Fields<'_>, report: &mut Report) -> EndpointSettings 
     }
     if let Some(straight) = fields.flag("straight", report) {
         settings.straight = straight;
+    }
+    if let Some(bundles) = fields.flag("bundles", report) {
+        settings.bundles = bundles;
     }
     settings.wait = read_wait(&mut fields, report);
     settings

@@ -91,6 +91,8 @@ pub struct EndpointSettings {
     /// Whether what arrives of a block that is being unpacked is received into the application's
     /// memory, rather than copied there. Default yes.
     pub straight: bool,
+    /// Whether small messages to one node that wait to be sent share frames. Default yes.
+    pub bundles: bool,
     /// How callers and the progress thread wait. Default adaptive.
     pub wait: WaitPolicy,
 }
@@ -153,6 +155,7 @@ impl Default for EndpointSettings {
             window_bytes: 4 * MIB,
             leads: true,
             straight: true,
+            bundles: true,
             wait: WaitPolicy::default(),
         }
     }

@@ -387,11 +387,11 @@ fn connections_are_tuned_by_network() {
 fn the_fast_ways_of_the_ends_can_be_switched_off() {
     let defaults = demo();
     let settings = defaults.endpoint_settings();
-    assert!(settings.leads && settings.straight);
-    let off = "[endpoint]\nleads = false\nstraight = false\n\n[gateway]";
+    assert!(settings.leads && settings.straight && settings.bundles);
+    let off = "[endpoint]\nleads = false\nstraight = false\nbundles = false\n\n[gateway]";
     let cluster = changed("[gateway]", off).unwrap();
     let settings = cluster.endpoint_settings();
-    assert!(!settings.leads && !settings.straight);
+    assert!(!settings.leads && !settings.straight && !settings.bundles);
 }
 
 #[test]

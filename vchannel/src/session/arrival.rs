@@ -354,6 +354,12 @@ impl Core {
             return Ok(());
         }
         let inbox = &mut flow.inbox;
+        if header.flags.has(Flags::BUNDLE) {
+            flow.reassembly.handle_small(header, payload, |_, _| {})?;
+            inbox.push_bundle(payload, charge);
+            flow.flow.accept(header, now);
+            return Ok(());
+        }
         let is_whole = header.block == 0
             && header.flags.has(Flags::DESCRIBED.with(Flags::END))
             && payload.len() <= early::RECORDS_BYTES;

@@ -214,6 +214,7 @@ impl Core {
             incarnation: self.incarnation,
             fragment_bytes,
             checksum_payload: !is_regular,
+            bundles: self.settings.bundles,
             give_up_after: self.cluster.link_timeout(),
             seed: self.next_seed,
         };

@@ -2,12 +2,12 @@
 //! out of the flow at once, and unpacks them without asking again.
 
 use madgate_gtm::Record;
-use madgate_gtm::wire::{DESCRIPTOR_BYTES, Descriptor, ReceiveMode};
+use madgate_gtm::wire::{BUNDLED_BYTES, DESCRIPTOR_BYTES, Descriptor, ReceiveMode};
 
 use super::inbox::{Packed, Taken};
 
 /// Bytes of such a message at most, with a descriptor in front of each block.
-pub(super) const RECORDS_BYTES: usize = 80;
+pub(super) const RECORDS_BYTES: usize = BUNDLED_BYTES;
 
 const _: () = assert!(RECORDS_BYTES <= u8::MAX as usize);
 
@@ -43,6 +43,13 @@ impl Early {
         self.records[..records.len()].copy_from_slice(records);
         self.filled = short(records.len());
         self.read = 0;
+    }
+
+    /// Becomes a message of so many bytes, at most [`RECORDS_BYTES`]; returns where its records go.
+    pub(super) fn fill(&mut self, length: usize) -> &mut [u8] {
+        self.filled = short(length);
+        self.read = 0;
+        &mut self.records[..length]
     }
 
     /// Whether a whole block of this record still fits behind `filled` bytes; the bytes with it.

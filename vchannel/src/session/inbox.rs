@@ -41,6 +41,9 @@ enum Part {
     },
     /// A small message that came in one frame; taken out as a whole ([`Inbox::take_early`]).
     Whole { message: Early, charge: u64 },
+    /// Small messages that came in one frame, of which so many bytes are left, in the inbox's own
+    /// memory; taken out one by one ([`Inbox::take_early`]).
+    Bundle { bytes: usize, charge: u64 },
     /// Many small blocks of one frame; never at the front.
     Crumbs {
         blocks: Crumbs,
@@ -180,6 +183,14 @@ impl Inbox {
         }
     }
 
+    /// Appends the small messages in the payload of a bundle, which cost `charge` and was found to
+    /// be right.
+    pub(crate) fn push_bundle(&mut self, payload: &[u8], charge: u64) {
+        self.memory.extend(payload);
+        let bytes = payload.len();
+        self.parts.push_back(Part::Bundle { bytes, charge });
+    }
+
     /// Appends the blocks of a frame that is kept as it came.
     pub(crate) fn push_crumbs(&mut self, blocks: Crumbs) {
         self.parts.push_back(Part::Crumbs {
@@ -196,7 +207,7 @@ impl Inbox {
             Part::Block { record, .. } => record.message == message,
             Part::Crumbs { blocks, .. } => blocks.message == message,
             // A message that came whole has ended.
-            Part::Whole { .. } | Part::End { .. } | Part::Broken(_) => false,
+            Part::Whole { .. } | Part::Bundle { .. } | Part::End { .. } | Part::Broken(_) => false,
         });
         let vanishes = match first {
             Some(index) => index > 0 || !claimed || self.ended,
@@ -205,13 +216,14 @@ impl Inbox {
         if let (true, Some(index)) = (vanishes, first) {
             let mut kept = 0;
             for (place, part) in self.parts.range(..index).enumerate() {
-                if let Part::Block {
-                    record,
-                    outside: None,
-                    ..
-                } = part
-                {
-                    kept += record.length - if place == 0 { self.progress } else { 0 };
+                match part {
+                    Part::Block {
+                        record,
+                        outside: None,
+                        ..
+                    } => kept += record.length - if place == 0 { self.progress } else { 0 },
+                    Part::Bundle { bytes, .. } => kept += bytes,
+                    _ => {}
                 }
             }
             self.memory.truncate(kept);
@@ -253,7 +265,7 @@ impl Inbox {
             }),
             Part::Crumbs { .. } => return None,
             // It stands behind the message that is read, which ends here.
-            Part::Whole { .. } | Part::End { .. } => Ok(Packed::End),
+            Part::Whole { .. } | Part::Bundle { .. } | Part::End { .. } => Ok(Packed::End),
             Part::Broken(why) => Err(*why),
         })
     }
@@ -365,7 +377,7 @@ impl Inbox {
             }) => (*record, outside.as_ref()),
             None | Some(Part::Crumbs { .. }) => return Err(Taken::Nothing),
             Some(Part::Broken(why)) => return Err(Taken::Broken(*why)),
-            Some(Part::Whole { .. } | Part::End { .. }) => {
+            Some(Part::Whole { .. } | Part::Bundle { .. } | Part::End { .. }) => {
                 return Err(Taken::Mismatch(Packed::End));
             }
         };
@@ -417,6 +429,18 @@ impl Inbox {
             self.consumed += charge;
             self.ended = true;
             self.unfold_front();
+            return;
+        }
+        if let Some(Part::Bundle { bytes, charge }) = self.parts.front_mut() {
+            let length = usize::from(self.memory.pop_front().unwrap_or_default());
+            copy_front(&mut self.memory, into.fill(length));
+            *bytes -= 1 + length;
+            if *bytes == 0 {
+                self.consumed += *charge;
+                self.parts.pop_front();
+                self.unfold_front();
+            }
+            self.ended = true;
             return;
         }
         for _ in 0..self.early_parts() {
@@ -471,7 +495,7 @@ impl Inbox {
             match self.parts.front() {
                 None | Some(Part::Crumbs { .. }) => return false,
                 // The next message: this one has ended.
-                Some(Part::Whole { .. }) => self.ended = true,
+                Some(Part::Whole { .. } | Part::Bundle { .. }) => self.ended = true,
                 Some(Part::Block {
                     record, outside, ..
                 }) => {

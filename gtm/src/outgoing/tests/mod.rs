@@ -43,6 +43,7 @@ impl Source {
             incarnation: 7,
             fragment_bytes,
             checksum_payload: true,
+            bundles: false,
             give_up_after: GIVE_UP,
             seed: 1,
         };

@@ -61,7 +61,7 @@ const LOCAL: &[Protocol] = &[Protocol::Shm, Protocol::Hsl];
 const WAITS: &[&str] = &["sleep", "adaptive 20us", "adaptive 100us", "adaptive 1ms"];
 
 /// Every knob; those that usually change most come first, and are tried first.
-pub(crate) static KNOBS: [Knob; 22] = [
+pub(crate) static KNOBS: [Knob; 23] = [
     Knob {
         section: Section::Channel,
         key: "mtu",
@@ -241,6 +241,14 @@ pub(crate) static KNOBS: [Knob; 22] = [
         tried: &["true", "false"],
         protocols: &[],
     },
+    Knob {
+        section: Section::Endpoint,
+        key: "bundles",
+        kind: Kind::Flag,
+        meaning: "whether small messages that wait to be sent share frames",
+        tried: &["true", "false"],
+        protocols: &[],
+    },
 ];
 
 /// A knob of one cluster file: `gateway.depth`, `channel.main.mtu`, `network.left.unsent`.
@@ -393,6 +401,7 @@ fn of_endpoint(settings: &EndpointSettings, key: &str) -> Option<Value> {
         "retention" => Value::Size(settings.retention_bytes),
         "leads" => Value::Flag(settings.leads),
         "straight" => Value::Flag(settings.straight),
+        "bundles" => Value::Flag(settings.bundles),
         _ => return None,
     })
 }

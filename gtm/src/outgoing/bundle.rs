@@ -1,0 +1,87 @@
+//! Small messages that wait share frames.
+//!
+//! A message of a few bytes has a header six times as long, and all that every hop does with a
+//! frame is done for it alone. Where messages wait anyhow, because the link is busy or more
+//! of them are packed right now, one that is no larger than [`BUNDLED_BYTES`] joins the frame
+//! before it: its records go behind theirs, behind a byte that says how long they are. Nothing
+//! waits for others to join.
+
+use super::Outgoing;
+use crate::wire::{BUNDLED_BYTES, HEADER_BYTES, SMALL_PAYLOAD_BYTES, encoded};
+
+/// The last frame of the tail, if it holds nothing but whole messages that others may join.
+///
+/// Frames leave the tail at its front, and as a whole: while the tail has any, its last one is
+/// the one that was pushed last.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Joinable {
+    /// Bytes of the frame.
+    frame_bytes: usize,
+    /// How many messages it holds.
+    messages: u32,
+    /// Number of the message that may join.
+    next: u32,
+}
+
+impl Joinable {
+    /// A frame of so many bytes that holds just `message`.
+    pub(super) const fn new(frame_bytes: usize, message: u32) -> Self {
+        Self {
+            frame_bytes,
+            messages: 1,
+            next: message.wrapping_add(1),
+        }
+    }
+
+    /// Bytes that go in front of the records of its first message, when another joins.
+    const fn prefix_bytes(&self) -> usize {
+        if self.messages == 1 { 1 } else { 0 }
+    }
+}
+
+impl<D: Clone> Outgoing<D> {
+    /// Appends a whole message to the last frame of the tail. Returns whether it could.
+    pub(super) fn join(&mut self, message: u32, records: &[u8]) -> bool {
+        let Some(last) = self.joinable else {
+            return false;
+        };
+        let Some(start) = self.tail.len().checked_sub(last.frame_bytes) else {
+            return false;
+        };
+        let Ok(length) = u8::try_from(records.len().min(BUNDLED_BYTES)) else {
+            return false;
+        };
+        let added = last.prefix_bytes() + 1 + records.len();
+        let frame_bytes = last.frame_bytes + added;
+        let has_room = frame_bytes <= HEADER_BYTES + SMALL_PAYLOAD_BYTES
+            && self.tail.capacity() - self.tail.len() >= added;
+        if self.tail.is_empty() || !has_room || message != last.next {
+            return false;
+        }
+        if last.messages == 1 {
+            self.make_bundle(start);
+        }
+        self.tail.extend_from_slice(&[length]);
+        self.tail.extend_from_slice(records);
+        let messages = last.messages + 1;
+        encoded::mark_bundle(&mut self.tail[start..], messages);
+        self.retained_bytes += added as u64;
+        self.joinable = Some(Joinable {
+            frame_bytes,
+            messages,
+            next: message.wrapping_add(1),
+        });
+        true
+    }
+
+    /// The records of the one message in the frame at `start`, the last of the tail, get the byte
+    /// that says how long they are.
+    fn make_bundle(&mut self, start: usize) {
+        let first = start + HEADER_BYTES;
+        let length = self.tail.len() - first;
+        self.tail.extend_from_slice(&[0]);
+        self.tail.copy_within(first..first + length, first + 1);
+        // No longer than what may be bundled.
+        self.tail[first] = u8::try_from(length).unwrap_or(u8::MAX);
+    }
+}
