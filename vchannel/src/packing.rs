@@ -4,7 +4,8 @@ use std::cell::Cell;
 
 use bytes::Bytes;
 use madgate_gtm::wire::{
-    DESCRIPTOR_BYTES, Descriptor, Flags, HEADER_BYTES, ReceiveMode, SMALL_PAYLOAD_BYTES, SendMode,
+    BUNDLED_BYTES, DESCRIPTOR_BYTES, Descriptor, Flags, HEADER_BYTES, ReceiveMode,
+    SMALL_PAYLOAD_BYTES, SendMode,
 };
 
 use crate::channel::Channel;
@@ -421,9 +422,11 @@ impl<'a> Packing<'a> {
         slot.packer = None;
         let link = slot.link;
         inner.wake_waiters(&core);
-        let frame_bytes = HEADER_BYTES + self.scratch.len();
         let gathers = if is_alone {
-            core.gathers(link, frame_bytes, || inner.now())
+            let shares = core.settings().bundles && self.scratch.len() <= BUNDLED_BYTES;
+            let header_bytes = if shares { 1 } else { HEADER_BYTES };
+            let bytes = header_bytes + self.scratch.len();
+            core.gathers(link, bytes, || inner.now())
         } else {
             Gathers::No
         };
