@@ -14,8 +14,8 @@ use bytes::{Bytes, BytesMut};
 use madgate_gtm::outgoing::{Settings, Transmit};
 use madgate_gtm::wire::checksum::is_intact;
 use madgate_gtm::wire::{
-    Descriptor, Flags, FlowKey, HEADER_BYTES, Header, Kind, OPENING_BYTES, Opening, ReceiveMode,
-    Refusal, SendMode,
+    BUNDLED_BYTES, Descriptor, Flags, FlowKey, HEADER_BYTES, Header, Kind, OPENING_BYTES, Opening,
+    ReceiveMode, Refusal, SendMode,
 };
 use madgate_gtm::{Budget, Incoming, OpenVerdict, Outgoing, Placement, Reassembly, Time};
 use proptest::prelude::*;
@@ -46,7 +46,8 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let blocks = proptest::collection::vec((0..3000usize, any::<bool>()), 0..4);
+    let length = prop_oneof![0..3000usize, 0..30usize];
+    let blocks = proptest::collection::vec((length, any::<bool>()), 0..4);
     let some = || 1..6usize;
     prop_oneof![
         6 => (blocks, proptest::bool::weighted(0.2)).prop_map(|(b, abort)| Step::Pack(b, abort)),
@@ -110,7 +111,7 @@ impl Source {
             incarnation,
             fragment_bytes: 700,
             checksum_payload: true,
-            bundles: false,
+            bundles: true,
             give_up_after: GIVE_UP_AFTER,
             seed: incarnation,
         };
@@ -125,6 +126,10 @@ impl Source {
     fn pack(&mut self, blocks: &[(usize, bool)], abort: bool) {
         let message = self.outgoing.begin_message();
         let mut whole = Vec::new();
+        let mut records = Vec::new();
+        let is_tiny = !abort
+            && (1..=BUNDLED_BYTES).contains(&blocks.iter().map(|(length, _)| 8 + length).sum())
+            && blocks.iter().all(|(_, lent)| !lent);
         for (number, (length, lent)) in blocks.iter().enumerate() {
             let block = u32::try_from(number).unwrap();
             let bytes: Bytes = (0..*length)
@@ -139,11 +144,18 @@ impl Source {
                     .push_block(message, block, descriptor, bytes, false);
             } else {
                 let record = [&descriptor.to_bytes()[..], &bytes].concat();
-                self.outgoing
-                    .push_frame(Flags::DESCRIBED, message, block, &record);
+                if is_tiny {
+                    records.extend_from_slice(&record);
+                } else {
+                    self.outgoing
+                        .push_frame(Flags::DESCRIBED, message, block, &record);
+                }
             }
         }
-        if abort {
+        if is_tiny {
+            let flags = Flags::DESCRIBED.with(Flags::END);
+            self.outgoing.push_frame(flags, message, 0, &records);
+        } else if abort {
             self.outgoing.abort_message(message);
         } else {
             self.outgoing.push_frame(Flags::END, message, 0, &[]);
@@ -215,16 +227,30 @@ impl Destination {
     }
 
     fn take(&mut self, header: &Header, payload: &[u8], now: Time) {
+        let source = self.incoming.source_incarnation();
         let begun = &mut self.begun;
+        let is_bundle = header.flags.has(Flags::BUNDLE);
+        let mut bundled: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
         let ends = self
             .reassembly
-            .handle_small(header, payload, |_, bytes| begun.extend_from_slice(bytes))
+            .handle_small(header, payload, |record, bytes| {
+                let message = if is_bundle {
+                    bundled.entry(record.message).or_default()
+                } else {
+                    &mut *begun
+                };
+                message.extend_from_slice(bytes);
+            })
             .unwrap();
         if header.flags.has(Flags::ABORT) {
             begun.clear();
         }
-        if ends {
-            let source = self.incoming.source_incarnation();
+        if is_bundle {
+            assert!(ends && begun.is_empty());
+            let messages = bundled.into_iter();
+            self.received
+                .extend(messages.map(|(number, bytes)| (source, number, bytes)));
+        } else if ends {
             let bytes = std::mem::take(begun);
             self.received.push((source, header.message, bytes));
         }

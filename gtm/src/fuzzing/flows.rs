@@ -172,7 +172,7 @@ pub fn outgoing(bytes: &[u8]) {
         incarnation: 5,
         fragment_bytes: 5000,
         checksum_payload: true,
-        bundles: false,
+        bundles: true,
         give_up_after: Duration::from_secs(30),
         seed: 0,
     };

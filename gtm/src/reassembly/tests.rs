@@ -4,7 +4,8 @@ use proptest::prelude::*;
 
 use super::{Reassembly, Record, Violation};
 use crate::wire::{
-    Descriptor, Flags, FlowKey, Header, Kind, OPENING_BYTES, ReceiveMode, SendMode, WireError,
+    BUNDLED_BYTES, Descriptor, Flags, FlowKey, Header, Kind, OPENING_BYTES, ReceiveMode, SendMode,
+    WireError,
 };
 
 const FLOW: FlowKey = FlowKey {
@@ -67,6 +68,78 @@ fn one_frame_holds_a_message_of_several_blocks() {
         .collect();
     assert_eq!(blocks, [(0, &b"ab"[..]), (1, b""), (2, b"cde")]);
     assert_eq!(reassembly.message(), None);
+}
+
+const BUNDLE: Flags = Flags::BUNDLE.with(DESCRIBED).with(END);
+
+/// Messages as a bundle has them.
+fn bundle(messages: &[&[u8]]) -> Vec<u8> {
+    let with_length =
+        |records: &&[u8]| [&[u8::try_from(records.len()).unwrap()][..], records].concat();
+    messages.iter().flat_map(with_length).collect()
+}
+
+#[test]
+fn one_frame_holds_several_messages() {
+    let mut reassembly = Reassembly::default();
+    let two = records(&[(2, b"ab"), (0, b"")]);
+    let longest = records(&[(72, &[9; 72])]);
+    assert_eq!(longest.len(), BUNDLED_BYTES);
+    let payload = bundle(&[&two, &longest, &records(&[(0, b"")])]);
+    let header = header(BUNDLE, u32::MAX, 0, 3, payload.len());
+    let (taken, ends) = small(&mut reassembly, &header, &payload).unwrap();
+    assert!(ends);
+    let found: Vec<_> = taken
+        .iter()
+        .map(|(record, bytes)| (record.message, record.block, bytes.as_slice()))
+        .collect();
+    let expected: [(u32, u32, &[u8]); 4] = [
+        (u32::MAX, 0, b"ab"),
+        (u32::MAX, 1, b""),
+        (0, 0, &[9; 72]),
+        (1, 0, b""),
+    ];
+    assert_eq!(found, expected);
+    assert_eq!(reassembly, Reassembly::default());
+}
+
+#[test]
+fn bundles_that_no_honest_source_sends() {
+    let one = records(&[(2, b"ab")]);
+    let refused = |payload: &[u8], messages: u64| {
+        let header = header(BUNDLE, 7, 0, messages, payload.len());
+        small(&mut Reassembly::default(), &header, payload).unwrap_err()
+    };
+    let good = bundle(&[&one, &one]);
+    let malformed = Violation::Wire(WireError::Bundle);
+    // Another number of messages.
+    assert_eq!(refused(&good, 3), malformed);
+    assert_eq!(refused(&good, 1), malformed);
+    // One that is longer than the frame, one that is longer than any in a bundle, an empty one.
+    assert_eq!(refused(&good[..good.len() - 1], 2), malformed);
+    let long = records(&[(73, &[0; 73])]);
+    assert_eq!(refused(&bundle(&[&one, &long]), 2), malformed);
+    assert_eq!(refused(&bundle(&[&one, &[]]), 2), malformed);
+    // Blocks that end elsewhere than their message.
+    let inside = Violation::EndsInsideBlock { message: 8 };
+    let unfinished = records(&[(3, b"ab")]);
+    assert_eq!(refused(&bundle(&[&one, &unfinished]), 2), inside);
+    let trailing = [&one[..], b"x"].concat();
+    let descriptor = Violation::Wire(WireError::Descriptor);
+    assert_eq!(refused(&bundle(&[&one, &trailing]), 2), descriptor);
+
+    // Inside another message, and where one block is expected.
+    let mut reassembly = Reassembly::default();
+    let first = header(DESCRIBED, 6, 0, 0, one.len());
+    small(&mut reassembly, &first, &one).unwrap();
+    let header = header(BUNDLE, 7, 0, 2, good.len());
+    let other = Violation::OtherMessage {
+        expected: 6,
+        got: 7,
+    };
+    assert_eq!(small(&mut reassembly, &header, &good), Err(other));
+    let fragment = Reassembly::default().handle_fragment(&header, good.first_chunk().copied());
+    assert_eq!(fragment, Err(malformed));
 }
 
 #[test]

@@ -170,17 +170,14 @@ impl RawHeader {
         }
     }
 
-    /// What is wrong with the header of a bundle whose payload has `most` bytes where it is not
-    /// one.
-    fn check_bundle(&self, flags: Flags, most: usize) -> Result<(), WireError> {
-        let length = self.length.get();
-        let most = most.min(SMALL_PAYLOAD_BYTES + OPENING_BYTES);
-        if length as usize > most {
-            return Err(WireError::TooLong(length));
+    /// What is wrong with the header of a bundle with so many bytes of messages.
+    fn check_bundle(&self, flags: Flags, bytes: usize) -> Result<(), WireError> {
+        if bytes > SMALL_PAYLOAD_BYTES {
+            return Err(WireError::TooLong(self.length.get()));
         }
         let is_whole = flags.has(Flags::DESCRIBED.with(Flags::END)) && self.block.get() == 0;
-        // What they are takes a byte each at least.
-        let fits = (2..=u64::from(length)).contains(&self.offset.get());
+        let most = bytes / (1 + super::DESCRIPTOR_BYTES);
+        let fits = (2..=most as u64).contains(&self.offset.get());
         if is_whole && fits {
             Ok(())
         } else {
@@ -215,7 +212,7 @@ impl RawHeader {
             return Err(WireError::Contradiction("a flow without a label"));
         }
         if flags.has(Flags::BUNDLE) {
-            self.check_bundle(flags, most)?;
+            self.check_bundle(flags, length as usize - opening)?;
         } else if described && self.offset.get() != 0 {
             return Err(WireError::Contradiction(
                 "a described block that does not start at 0",

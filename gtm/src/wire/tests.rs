@@ -51,6 +51,7 @@ fn golden() -> Vec<(&'static str, Vec<u8>, &'static str)> {
         fragment_bytes: 0x0001_0000,
     };
     let opened = [&opening.to_bytes()[..], &small].concat();
+    let bundle = [&[16][..], &small, &[11], &record(b"two")].concat();
     let end = Flags::DESCRIBED.with(Flags::END);
     let raw = Header {
         offset: 0x1f20_2122_2324,
@@ -109,6 +110,20 @@ fn golden() -> Vec<(&'static str, Vec<u8>, &'static str)> {
             "0120 0201 06050403 0a090807 04000000 e8e3053c 0e0d0c0b 161514131211100f \
              1a191817 1e1d1c1b 242322 21201f0000 \
              70617274",
+        ),
+        (
+            "two messages in a bundle",
+            data_frame(
+                &Header {
+                    block: 0,
+                    offset: 2,
+                    ..data_header(end.with(Flags::BUNDLE), bundle.len())
+                },
+                &bundle,
+            ),
+            "0146 0201 06050403 0a090807 1d000000 a9189150 0e0d0c0b 161514131211100f \
+             1a191817 00000000 0200000000000000 \
+             10 0800000000000500 6d61646761746521 0b 0300000000000500 74776f",
         ),
         (
             "a message that is given up",
@@ -300,6 +315,56 @@ fn an_opening_that_says_nothing_is_none() {
     }
 }
 
+#[test]
+fn bundles_that_cannot_be_are_refused() {
+    let flags = Flags::BUNDLE.with(Flags::DESCRIBED).with(Flags::END);
+    let bundle = |length, messages| Header {
+        block: 0,
+        offset: messages,
+        ..data_header(flags, length)
+    };
+    assert!(parse(&bundle(18, 2)).is_ok());
+    assert!(parse(&bundle(SMALL_PAYLOAD_BYTES, 40)).is_ok());
+    let open = flags.with(Flags::OPEN);
+    let opened = |length| Header {
+        flags: open,
+        ..bundle(length, 2)
+    };
+    assert!(parse(&opened(SMALL_PAYLOAD_BYTES + OPENING_BYTES)).is_ok());
+    let longest = SMALL_PAYLOAD_BYTES + 1;
+    let too_long = Err(WireError::TooLong(u32::try_from(longest).unwrap()));
+    assert_eq!(parse(&bundle(longest, 40)), too_long);
+
+    let contradictions = [
+        bundle(18, 0),
+        bundle(18, 1),
+        bundle(18, 3),
+        opened(18 + OPENING_BYTES - 1),
+        Header {
+            block: 1,
+            ..bundle(18, 2)
+        },
+        Header {
+            flags: Flags::BUNDLE.with(Flags::DESCRIBED),
+            ..bundle(18, 2)
+        },
+        Header {
+            flags: Flags::BUNDLE.with(Flags::END),
+            ..bundle(18, 2)
+        },
+        Header {
+            flags: Flags::BUNDLE.with(Flags::ABORT),
+            ..bundle(0, 2)
+        },
+    ];
+    for wrong in contradictions {
+        assert!(
+            matches!(parse(&wrong), Err(WireError::Contradiction(_))),
+            "{wrong:?}"
+        );
+    }
+}
+
 fn parse(header: &Header) -> Result<Header, WireError> {
     Header::parse(&header.to_bytes())
 }
@@ -417,7 +482,7 @@ fn unknown_kinds_and_flags_are_refused() {
         wrong[0] = kind;
         assert_eq!(Header::parse(&wrong), Err(WireError::UnknownKind(kind)));
     }
-    for flags in [0x40, 0x80, 0xff] {
+    for flags in [0x80, 0xff] {
         let mut wrong = bytes;
         wrong[1] = flags;
         assert_eq!(Header::parse(&wrong), Err(WireError::ReservedFlags(flags)));

@@ -259,6 +259,9 @@ impl DestinationFlow {
         ledgers: &mut Ledgers,
         network: &Network,
     ) -> Result<(), Violation> {
+        if header.flags.has(Flags::BUNDLE) {
+            return self.take_bundle(header, payload, ledgers, network);
+        }
         let blocks = &mut self.blocks;
         let mut take = |record: Record, bytes: &[u8]| {
             if record.offset == 0 && usize::try_from(record.block).unwrap() == blocks.len() {
@@ -306,6 +309,43 @@ impl DestinationFlow {
                 .get_mut(&key)
                 .unwrap()
                 .receive(self.incarnation, header.message, &blocks);
+        }
+        Ok(())
+    }
+
+    /// Takes several whole messages in.
+    fn take_bundle(
+        &mut self,
+        header: &Header,
+        payload: &Bytes,
+        ledgers: &mut Ledgers,
+        network: &Network,
+    ) -> Result<(), Violation> {
+        assert!(self.blocks.is_empty());
+        let mut messages: Vec<(u32, Vec<Block>)> = Vec::new();
+        let take = |record: Record, bytes: &[u8]| {
+            if messages
+                .last()
+                .is_none_or(|(last, _)| *last != record.message)
+            {
+                messages.push((record.message, Vec::new()));
+            }
+            let (_, blocks) = messages.last_mut().unwrap();
+            assert_eq!(blocks.len(), usize::try_from(record.block).unwrap());
+            assert!(record.offset == 0 && record.ends_block());
+            blocks.push(Block {
+                bytes: Bytes::copy_from_slice(bytes),
+                send: record.descriptor.send,
+                receive: record.descriptor.receive,
+            });
+        };
+        assert!(self.reassembly.handle_small(header, payload, take)?);
+        self.incoming.accept(header, network.now);
+        self.unconsumed.push_back(header.charge());
+        let key = (header.flow, self.incoming.source_incarnation());
+        let ledger = ledgers.get_mut(&key).unwrap();
+        for (number, blocks) in &messages {
+            ledger.receive(self.incarnation, *number, blocks);
         }
         Ok(())
     }

@@ -433,7 +433,7 @@ pub(crate) fn settings_of(plan: &Plan, flow: FlowKey, incarnation: u64, seed: u6
         incarnation,
         fragment_bytes: plan.fragment_bytes,
         checksum_payload: true,
-        bundles: false,
+        bundles: seed.is_multiple_of(2),
         give_up_after: plan.give_up_after,
         seed,
     }

@@ -1,6 +1,7 @@
 //! One flow at its source, against a destination that the test plays by hand.
 
 mod alone;
+mod bundle;
 mod credit;
 mod fragments;
 mod lost;
@@ -38,16 +39,23 @@ impl Source {
     }
 
     fn with_fragments(fragment_bytes: u32) -> Self {
+        Self::with(|settings| Settings {
+            fragment_bytes,
+            ..settings
+        })
+    }
+
+    fn with(change: impl FnOnce(Settings) -> Settings) -> Self {
         let settings = Settings {
             flow: FLOW,
             incarnation: 7,
-            fragment_bytes,
+            fragment_bytes: 1000,
             checksum_payload: true,
             bundles: false,
             give_up_after: GIVE_UP,
             seed: 1,
         };
-        let mut outgoing = Outgoing::new(settings, Time(0));
+        let mut outgoing = Outgoing::new(change(settings), Time(0));
         outgoing.handle_link_up(Time(0));
         Self {
             outgoing,
