@@ -1,5 +1,8 @@
 //! What has arrived on one flow and is not unpacked.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};

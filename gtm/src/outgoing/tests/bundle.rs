@@ -109,8 +109,11 @@ fn what_is_not_small_and_whole_has_frames_of_its_own() {
     let given_up = source.outgoing.begin_message();
     source.outgoing.abort_message(given_up);
     push(&mut source, 8);
+    // And one that nothing was ever pushed of.
+    source.outgoing.begin_message();
+    push(&mut source, 8);
     let frames = source.frames();
-    assert_eq!(frames.len(), 10);
+    assert_eq!(frames.len(), 11);
     assert!(
         frames
             .iter()

@@ -1,0 +1,89 @@
+//! Small messages that share frames.
+
+use std::sync::Mutex;
+use std::thread;
+
+use madgate_vchannel::ReceiveMode;
+
+use crate::traffic::{receive_all, send_all};
+use crate::world::{LONG, Node, World};
+
+/// a0 has packed messages of these lengths before their receiver is there, so that they wait for
+/// it; with the gateway's frames they arrive at b0, which `receive` is given.
+fn after_a_wait(settings: &str, lengths: &[usize], receive: impl FnOnce(&Node)) -> u64 {
+    let world = World::two("tcp", "tcp", settings);
+    let gateway = world.gateway("gw");
+    let a = world.node_of("a0");
+    send_all(&a, "b0", lengths);
+    let b = world.node_of("b0");
+    receive(&b);
+    let counters = gateway.counters();
+    assert_eq!((counters.misbehaved, counters.corrupt), (0, 0));
+    counters.frames
+}
+
+#[test]
+fn messages_that_wait_for_their_receiver_share_frames() {
+    let lengths = [8; 2000];
+    let shared = after_a_wait("", &lengths, |b| receive_all(b, &lengths));
+    assert!(shared < 100, "{shared}");
+    let off = "[endpoint]\nbundles = false";
+    let own = after_a_wait(off, &lengths, |b| receive_all(b, &lengths));
+    assert!(own >= 2000, "{own}");
+}
+
+#[test]
+fn messages_that_share_frames_and_such_that_do_not_keep_their_order() {
+    let around: Vec<_> = (0..100).collect();
+    let mut lengths = [&around[..], &[8, 5000, 8, 8, 200_000, 8, 3900, 8]].concat();
+    lengths.extend_from_within(..);
+    lengths.extend([72, 73].repeat(100));
+    after_a_wait("", &lengths, |b| receive_all(b, &lengths));
+}
+
+#[test]
+fn messages_of_one_frame_are_unpacked_by_several_threads() {
+    let count = 3000_u64;
+    let world = World::two("tcp", "shm", "");
+    let _gateway = world.gateway("gw");
+    let a = world.node_of("a0");
+    let to = a.session.cluster().node("b0").unwrap();
+    for number in 0..count {
+        let mut packing = a.channel.begin_packing(to).unwrap();
+        packing
+            .pack_safer(&number.to_le_bytes(), ReceiveMode::Cheaper)
+            .unwrap();
+        packing.end_packing().unwrap();
+    }
+    let b = world.node_of("b0");
+    let arrived = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                for _ in 0..count / 3 {
+                    let unpacking = b.channel.begin_unpacking_within(LONG);
+                    let mut unpacking = unpacking.unwrap().expect("a message");
+                    let block = unpacking.unpack_owned(8, ReceiveMode::Cheaper).unwrap();
+                    unpacking.end_unpacking().unwrap();
+                    let number = u64::from_le_bytes(block[..].try_into().unwrap());
+                    arrived.lock().unwrap().push(number);
+                }
+            });
+        }
+    });
+    let mut arrived = arrived.into_inner().unwrap();
+    arrived.sort_unstable();
+    assert_eq!(arrived, (0..count).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_message_that_is_dropped_takes_none_of_its_frame_with_it() {
+    let lengths = [8; 30];
+    after_a_wait("", &lengths, |b| {
+        for _ in 0..10 {
+            let unpacking = b.channel.begin_unpacking_within(LONG);
+            drop(unpacking.unwrap().expect("a message"));
+        }
+        crate::traffic::receive_from(b, 10, &lengths[10..]);
+    });
+}

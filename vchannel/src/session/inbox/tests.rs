@@ -1,0 +1,95 @@
+//! Bundles in an inbox, among other parts.
+
+use madgate_gtm::wire::{Descriptor, SendMode};
+
+use super::*;
+
+const CHARGE: u64 = 500;
+
+fn descriptor(length: usize) -> Descriptor {
+    let length = u64::try_from(length).unwrap();
+    Descriptor::new(length, SendMode::Cheaper, ReceiveMode::Cheaper).unwrap()
+}
+
+/// The payload of a bundle of messages with one block each, which are so long and full of that.
+fn bundle(messages: &[(usize, u8)]) -> Vec<u8> {
+    let mut payload = Vec::new();
+    for &(length, fill) in messages {
+        payload.push(u8::try_from(8 + length).unwrap());
+        payload.extend_from_slice(&descriptor(length).to_bytes());
+        payload.extend(std::iter::repeat_n(fill, length));
+    }
+    payload
+}
+
+/// Part of block 0 of a message.
+fn push_part(inbox: &mut Inbox, message: u32, of: usize, bytes: &[u8], ends: bool) {
+    let record = Record {
+        message,
+        block: 0,
+        descriptor: descriptor(of),
+        offset: 0,
+        length: bytes.len(),
+    };
+    inbox.push_copy(record, bytes, false, 0);
+    inbox.end_frame(1, ends, CHARGE);
+}
+
+/// Takes the next message out as a whole; it has one block of this length.
+fn take(inbox: &mut Inbox, length: usize) -> Option<Vec<u8>> {
+    let mut early = Early::none();
+    inbox.begin_message();
+    inbox.take_early(&mut early);
+    let mut block = vec![0; length];
+    let taken = early
+        .is_some()
+        .then(|| early.take(ReceiveMode::Cheaper, &mut block));
+    taken.map(|taken| {
+        assert_eq!((taken, early.peek()), (Taken::Block(length), Packed::End));
+        assert!(inbox.message_ended());
+        block
+    })
+}
+
+#[test]
+fn messages_of_a_bundle_come_out_one_by_one() {
+    let mut inbox = Inbox::default();
+    inbox.push_bundle(&bundle(&[(8, 1), (0, 0), (72, 3)]), CHARGE);
+    push_part(&mut inbox, 3, 2, &[4; 2], true);
+    inbox.push_bundle(&bundle(&[(1, 5), (2, 6)]), CHARGE);
+    assert_eq!(take(&mut inbox, 8), Some(vec![1; 8]));
+    assert_eq!(take(&mut inbox, 0), Some(vec![]));
+    assert_eq!(inbox.take_consumed(), 0, "its frame is still there");
+    assert_eq!(take(&mut inbox, 72), Some(vec![3; 72]));
+    assert_eq!(inbox.take_consumed(), CHARGE);
+    assert_eq!(take(&mut inbox, 2), Some(vec![4; 2]));
+    assert_eq!(take(&mut inbox, 1), Some(vec![5]));
+    assert_eq!(take(&mut inbox, 2), Some(vec![6; 2]));
+    assert_eq!(inbox.take_consumed(), 2 * CHARGE);
+    assert!(inbox.is_empty() && inbox.memory.is_empty());
+}
+
+#[test]
+fn a_message_that_breaks_off_behind_a_bundle_leaves_it_whole() {
+    let mut inbox = Inbox::default();
+    inbox.push_bundle(&bundle(&[(8, 1), (9, 2)]), CHARGE);
+    push_part(&mut inbox, 2, 100, &[9; 50], false);
+    assert_eq!(take(&mut inbox, 8), Some(vec![1; 8]));
+    inbox.break_message(2, false, Broken::SourceLost);
+    assert_eq!(inbox.take_consumed(), CHARGE, "of what broke off");
+    assert_eq!(take(&mut inbox, 9), Some(vec![2; 9]));
+    assert!(inbox.is_empty() && inbox.memory.is_empty());
+}
+
+#[test]
+fn a_message_that_is_discarded_ends_before_a_bundle() {
+    let mut inbox = Inbox::default();
+    push_part(&mut inbox, 0, 100, &[9; 100], true);
+    inbox.push_bundle(&bundle(&[(8, 1), (9, 2)]), CHARGE);
+    inbox.begin_message();
+    assert!(inbox.discard_message());
+    assert_eq!(take(&mut inbox, 8), Some(vec![1; 8]));
+    // One of a bundle has been taken out by the time that it is discarded.
+    assert!(inbox.discard_message());
+    assert_eq!(take(&mut inbox, 9), Some(vec![2; 9]));
+}
