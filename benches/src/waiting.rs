@@ -5,10 +5,11 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
+use madgate_vchannel::cluster::DEFAULT_SPIN;
 use rustix::event::{PollFd, PollFlags, poll};
 
 /// How long [`Wait::Adaptive`] tries before it sleeps: what madgate does by default.
-pub const ADAPTIVE_SPIN: Duration = Duration::from_micros(50);
+pub const ADAPTIVE_SPIN: Duration = DEFAULT_SPIN;
 
 /// What to do while a socket has nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -57,8 +57,8 @@ struct Arguments {
     /// How the gateway and the ends of madgate wait.
     #[arg(long, value_enum, default_value = "adaptive")]
     wait: Wait,
-    /// Measure madgate once more with this in its cluster file, as `madgate-set`: KEY is a key of
-    /// a network, channel, endpoint or gateway. May be given several times.
+    /// Measure madgate once more with this in its cluster file, as `madgate-set`: SECTION is
+    /// network, tcp, channel, endpoint or gateway. May be given several times.
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
     settings: Vec<Setting>,
     /// How the ends of the peers wait.
