@@ -107,7 +107,7 @@ impl Channel {
             self.tell_failure(&mut core, index)?;
             let limit = core.settings().retention_bytes;
             let flow = &mut core.out_flows[index as usize];
-            if flow.packer.is_some() || flow.flow.retained_bytes() >= limit {
+            if flow.packer.is_some() || flow.flow.backlog_bytes() >= limit {
                 return Err(TrySendError::NotNow);
             }
             flow.packer = Some(this_thread());

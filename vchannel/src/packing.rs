@@ -366,7 +366,7 @@ impl<'a> Packing<'a> {
             if !flow.failure_told {
                 return Some(true);
             }
-            (!waits || flow.flow.retained_bytes() < limit).then_some(false)
+            (!waits || flow.flow.backlog_bytes() < limit).then_some(false)
         });
         if failed == Some(true) {
             Err(self.fail())
@@ -411,7 +411,7 @@ impl<'a> Packing<'a> {
         let mut core = inner.lock();
         let limit = core.settings().retention_bytes;
         let flow = &mut core.out_flows[self.flow as usize];
-        if flow.flow.retained_bytes() >= limit || !flow.failure_told {
+        if flow.flow.backlog_bytes() >= limit || !flow.failure_told {
             drop(core);
             self.wait_for_retention()?;
             core = inner.lock();
@@ -497,7 +497,7 @@ impl<'a> Packing<'a> {
             let mut core = inner.lock();
             let limit = core.settings().retention_bytes;
             let slot = &mut core.out_flows[self.flow as usize];
-            let copies = lent_bytes <= COPY_BYTES && slot.flow.retained_bytes() < limit;
+            let copies = lent_bytes <= COPY_BYTES && slot.flow.backlog_bytes() < limit;
             for (place, part) in kept.iter().enumerate() {
                 let ends = place + 1 == kept.len();
                 part.push(&mut slot.flow, self.message, ends, copies, &mut lent);

@@ -7,7 +7,7 @@
 //! waits for others to join.
 
 use super::Outgoing;
-use crate::wire::{BUNDLED_BYTES, HEADER_BYTES, SMALL_PAYLOAD_BYTES, encoded};
+use crate::wire::{BUNDLED_BYTES, CHARGE_PER_MESSAGE, HEADER_BYTES, SMALL_PAYLOAD_BYTES, encoded};
 
 /// The last frame of the tail, if it holds nothing but whole messages that others may join.
 ///
@@ -33,6 +33,11 @@ impl Joinable {
         }
     }
 
+    /// What its messages cost besides their bytes, when another joins.
+    const fn further_charge(&self) -> u64 {
+        self.messages as u64 * CHARGE_PER_MESSAGE
+    }
+
     /// Bytes that go in front of the records of its first message, when another joins.
     const fn prefix_bytes(&self) -> usize {
         if self.messages == 1 { 1 } else { 0 }
@@ -53,8 +58,9 @@ impl<D: Clone> Outgoing<D> {
         };
         let added = last.prefix_bytes() + 1 + records.len();
         let frame_bytes = last.frame_bytes + added;
-        let has_room = frame_bytes <= HEADER_BYTES + SMALL_PAYLOAD_BYTES
-            && self.tail.capacity() - self.tail.len() >= added;
+        let charge = (frame_bytes - HEADER_BYTES) as u64 + last.further_charge();
+        let has_room =
+            charge <= SMALL_PAYLOAD_BYTES as u64 && self.tail.capacity() - self.tail.len() >= added;
         if self.tail.is_empty() || !has_room || message != last.next {
             return false;
         }

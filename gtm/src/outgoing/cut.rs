@@ -138,7 +138,7 @@ impl<D: Clone> Outgoing<D> {
         while taken < frames.len() && taken < limit {
             let rest = &mut frames[taken..];
             let frame_bytes = encoded::frame_bytes(rest);
-            let end = self.position + charge_of(frame_bytes);
+            let end = self.position + encoded::charge(rest);
             if end > self.granted {
                 break;
             }
@@ -178,7 +178,7 @@ impl<D: Clone> Outgoing<D> {
                 std::mem::take(&mut self.acknowledgement_wanted)
             }
         } else {
-            self.runs_short(end, charge_of(encoded::frame_bytes(behind)))
+            self.runs_short(end, encoded::charge(behind))
         };
         self.credit_asked |= want;
         want
@@ -338,9 +338,4 @@ impl<D: Clone> Outgoing<D> {
         }
         Some(first)
     }
-}
-
-/// What an encoded small frame costs in credit.
-fn charge_of(frame_bytes: usize) -> u64 {
-    (frame_bytes - HEADER_BYTES) as u64 + CHARGE_PER_FRAME
 }

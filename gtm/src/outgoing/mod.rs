@@ -43,7 +43,9 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 
 use crate::time::Time;
-use crate::wire::{DESCRIPTOR_BYTES, Flags, FlowKey, Header, Kind, MAX_PAYLOAD_BYTES, Refusal};
+use crate::wire::{
+    DESCRIPTOR_BYTES, Flags, FlowKey, HEADER_BYTES, Header, Kind, MAX_PAYLOAD_BYTES, Refusal,
+};
 
 pub use alone::ALONE_BYTES;
 use bundle::Joinable;
@@ -321,6 +323,17 @@ impl<D: Clone> Outgoing<D> {
     #[must_use]
     pub const fn retained_bytes(&self) -> u64 {
         self.retained_bytes
+    }
+
+    /// What counts against the retention budget: the bytes that are kept, or as many as the
+    /// headers of all messages that are not delivered would have, if that is more. Messages that
+    /// share frames take little memory, and time all the same: those that were packed last would
+    /// wait for so many of them.
+    #[must_use]
+    pub fn backlog_bytes(&self) -> u64 {
+        let messages = self.next_message.wrapping_sub(self.delivered_messages);
+        self.retained_bytes
+            .max(u64::from(messages) * HEADER_BYTES as u64)
     }
 
     /// Where the flow stands: positions delivered, sent and granted up to, in charged bytes.

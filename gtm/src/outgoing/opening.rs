@@ -6,9 +6,7 @@ use super::clock::backoff;
 use super::queue::{Sent, SentFrames};
 use super::{OPENING_RETRY_FIRST, OPENING_RETRY_MOST, Outgoing, State};
 use crate::time::Time;
-use crate::wire::{
-    CHARGE_PER_FRAME, Flags, HEADER_BYTES, Header, Kind, OPENING_BYTES, Opening, encoded,
-};
+use crate::wire::{Flags, HEADER_BYTES, Header, Kind, OPENING_BYTES, Opening, encoded};
 
 impl<D: Clone> Outgoing<D> {
     /// Opens the flow: with its first small frame in the opening if everything sent before
@@ -95,7 +93,7 @@ impl<D: Clone> Outgoing<D> {
 
         let ends_message = encoded::has_any(&first, Flags::END.with(Flags::ABORT));
         let start = self.position;
-        self.position += payload_bytes as u64 + CHARGE_PER_FRAME;
+        self.position += encoded::charge(&first);
         self.sent.push_back(Sent {
             positions: start..self.position,
             messages_ended: ends_message.then(|| encoded::after_message(&first)),

@@ -6,9 +6,7 @@ use bytes::{Buf, Bytes, BytesMut};
 
 use super::Outgoing;
 use super::bundle::Joinable;
-use crate::wire::{
-    BUNDLED_BYTES, CHARGE_PER_FRAME, Descriptor, Flags, HEADER_BYTES, Header, Kind, encoded,
-};
+use crate::wire::{BUNDLED_BYTES, Descriptor, Flags, HEADER_BYTES, Header, Kind, encoded};
 
 /// Something that waits to be sent.
 #[derive(Debug)]
@@ -86,7 +84,7 @@ impl<D> Sent<D> {
             SentFrames::Fragment(_) | SentFrames::Forgotten(_) => return None,
         };
         let frame_bytes = encoded::frame_bytes(frames);
-        let charge = encoded::payload_bytes(frames) as u64 + CHARGE_PER_FRAME;
+        let charge = encoded::charge(frames);
         if self.positions.start + charge > delivered {
             return None;
         }

@@ -2,7 +2,7 @@
 //! that this node made itself, so nothing here is checked.
 
 use super::raw::{CHECKSUM_AT, OFFSET_AT};
-use super::{Flags, HEADER_BYTES};
+use super::{CHARGE_PER_FRAME, CHARGE_PER_MESSAGE, Flags, HEADER_BYTES};
 
 /// Bytes of the payload.
 pub(crate) fn payload_bytes(frame: &[u8]) -> usize {
@@ -37,6 +37,12 @@ pub(crate) fn bundled(frame: &[u8]) -> u32 {
     } else {
         0
     }
+}
+
+/// What the frame costs in credit, without an opening.
+pub(crate) fn charge(frame: &[u8]) -> u64 {
+    let further = u64::from(bundled(frame).saturating_sub(1));
+    payload_bytes(frame) as u64 + CHARGE_PER_FRAME + further * CHARGE_PER_MESSAGE
 }
 
 /// A frame whose payload has become a bundle of so many messages, or a longer one.

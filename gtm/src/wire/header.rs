@@ -13,6 +13,11 @@ pub const MAX_PAYLOAD_BYTES: usize = 16 << 20;
 /// What a frame costs in credit besides its payload, so that empty messages cost too.
 pub const CHARGE_PER_FRAME: u64 = 128;
 
+/// What each message of a bundle but the first costs besides its bytes, so that a promise bounds
+/// the number of messages too: they take time, and a flow with more of them under way than
+/// others have is further from its turn.
+pub const CHARGE_PER_MESSAGE: u64 = 64;
+
 /// The last place in a flow where a frame may start; credit may reach twice as far. At
 /// 100 GB/s a flow gets there after more than a year. It keeps every sum of a place and a
 /// length within 64 bits.
@@ -218,7 +223,8 @@ impl Header {
         self.payload_bytes() <= SMALL_PAYLOAD_BYTES
     }
 
-    /// What the frame costs in credit: its payload without an opening, and a fixed part.
+    /// What the frame costs in credit: its payload without an opening, and a fixed part for it
+    /// and for each message that shares it.
     /// A bare opening costs nothing.
     #[must_use]
     #[inline]
@@ -226,7 +232,12 @@ impl Header {
         if self.is_bare_opening() {
             return 0;
         }
-        self.payload_bytes() as u64 + CHARGE_PER_FRAME
+        let further = if self.flags.has(Flags::BUNDLE) {
+            self.offset.saturating_sub(1)
+        } else {
+            0
+        };
+        self.payload_bytes() as u64 + CHARGE_PER_FRAME + further * CHARGE_PER_MESSAGE
     }
 
     /// The first position behind this frame.

@@ -18,7 +18,8 @@ mod tests;
 pub use descriptor::{DESCRIPTOR_BYTES, Descriptor, ReceiveMode, SendMode};
 pub use error::WireError;
 pub use header::{
-    CHARGE_PER_FRAME, FlowKey, HEADER_BYTES, Header, MAX_PAYLOAD_BYTES, MAX_POSITION,
+    CHARGE_PER_FRAME, CHARGE_PER_MESSAGE, FlowKey, HEADER_BYTES, Header, MAX_PAYLOAD_BYTES,
+    MAX_POSITION,
 };
 pub use kind::{Flags, Kind, Refusal, is_older_label};
 pub use opening::{OPENING_BYTES, Opening};

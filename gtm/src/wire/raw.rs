@@ -15,7 +15,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::header::{FlowKey, HEADER_BYTES, Header, MAX_PAYLOAD_BYTES, MAX_POSITION};
-use super::{Flags, Kind, OPENING_BYTES, SMALL_PAYLOAD_BYTES, WireError};
+use super::{CHARGE_PER_MESSAGE, Flags, Kind, OPENING_BYTES, SMALL_PAYLOAD_BYTES, WireError};
 
 /// The header's layout on the wire.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -176,8 +176,11 @@ impl RawHeader {
             return Err(WireError::TooLong(self.length.get()));
         }
         let is_whole = flags.has(Flags::DESCRIBED.with(Flags::END)) && self.block.get() == 0;
+        // No more than these bytes can be, and none that costs more than a small frame may.
         let most = bytes / (1 + super::DESCRIPTOR_BYTES);
-        let fits = (2..=most as u64).contains(&self.offset.get());
+        let messages = self.offset.get();
+        let fits = (2..=most as u64).contains(&messages)
+            && bytes as u64 + (messages - 1) * CHARGE_PER_MESSAGE <= SMALL_PAYLOAD_BYTES as u64;
         if is_whole && fits {
             Ok(())
         } else {

@@ -5,9 +5,9 @@ use proptest::prelude::*;
 
 use super::checksum::{self, is_frame_intact, is_intact};
 use super::{
-    CHARGE_PER_FRAME, Descriptor, Flags, FlowKey, HEADER_BYTES, Header, Kind, MAX_PAYLOAD_BYTES,
-    MAX_POSITION, OPENING_BYTES, Opening, ReceiveMode, Refusal, SMALL_PAYLOAD_BYTES, SendMode,
-    WireError, encoded, is_older_label,
+    CHARGE_PER_FRAME, CHARGE_PER_MESSAGE, Descriptor, Flags, FlowKey, HEADER_BYTES, Header, Kind,
+    MAX_PAYLOAD_BYTES, MAX_POSITION, OPENING_BYTES, Opening, ReceiveMode, Refusal,
+    SMALL_PAYLOAD_BYTES, SendMode, WireError, encoded, is_older_label,
 };
 
 const FLOW: FlowKey = FlowKey {
@@ -324,18 +324,20 @@ fn bundles_that_cannot_be_are_refused() {
         ..data_header(flags, length)
     };
     assert!(parse(&bundle(18, 2)).is_ok());
-    assert!(parse(&bundle(SMALL_PAYLOAD_BYTES, 40)).is_ok());
+    assert!(parse(&bundle(SMALL_PAYLOAD_BYTES - 64, 2)).is_ok());
     let open = flags.with(Flags::OPEN);
     let opened = |length| Header {
         flags: open,
         ..bundle(length, 2)
     };
-    assert!(parse(&opened(SMALL_PAYLOAD_BYTES + OPENING_BYTES)).is_ok());
+    assert!(parse(&opened(SMALL_PAYLOAD_BYTES - 64 + OPENING_BYTES)).is_ok());
     let longest = SMALL_PAYLOAD_BYTES + 1;
     let too_long = Err(WireError::TooLong(u32::try_from(longest).unwrap()));
     assert_eq!(parse(&bundle(longest, 40)), too_long);
 
+    assert!(parse(&bundle(17 * 48, 48)).is_ok());
     let contradictions = [
+        bundle(17 * 49, 49),
         bundle(18, 0),
         bundle(18, 1),
         bundle(18, 3),
@@ -501,6 +503,13 @@ fn charges() {
     assert_eq!(data_header(ends, 24).charge(), CHARGE_PER_FRAME);
     let described = Flags::OPEN.with(Flags::DESCRIBED);
     assert_eq!(data_header(described, 40).charge(), 16 + CHARGE_PER_FRAME);
+    let bundle = Header {
+        offset: 3,
+        ..data_header(Flags::BUNDLE, 50)
+    };
+    let charge = 50 + CHARGE_PER_FRAME + 2 * CHARGE_PER_MESSAGE;
+    assert_eq!(bundle.charge(), charge);
+    assert_eq!(encoded::charge(&bundle.to_bytes()), charge);
 }
 
 #[test]
