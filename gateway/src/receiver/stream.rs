@@ -144,7 +144,10 @@ impl Input {
             return 0;
         };
         let described = header.flags.has(Flags::DESCRIBED);
-        let length = if described {
+        let length = if header.flags.has(Flags::BUNDLE) {
+            // Its messages are whole.
+            None
+        } else if described {
             begun
                 .first_chunk::<DESCRIPTOR_BYTES>()
                 .and_then(|bytes| Descriptor::parse(*bytes).ok())
