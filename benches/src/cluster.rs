@@ -35,6 +35,18 @@ pub struct Setting {
 }
 
 impl Setting {
+    /// Whether a cluster whose networks have these protocols has a place for it.
+    #[must_use]
+    pub fn concerns(&self, protocols: &[&str]) -> bool {
+        !PROTOCOLS.contains(&&*self.section) || protocols.contains(&&*self.section)
+    }
+
+    /// What it sets: `gateway.splice`.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("{}.{}", self.section, self.key)
+    }
+
     /// Several, as they are written.
     ///
     /// # Errors
@@ -85,6 +97,9 @@ impl fmt::Display for Setting {
 const SECTIONS: [&str; 7] = [
     "network", "tcp", "shm", "hsl", "channel", "endpoint", "gateway",
 ];
+
+/// Those that are for the networks of one protocol.
+const PROTOCOLS: [&str; 3] = ["tcp", "shm", "hsl"];
 
 /// Writes a session key and a cluster file of `networks` in a new folder; nodes that are on
 /// several networks are gateways. All of them `wait` like this, unless `settings` say otherwise.
@@ -216,6 +231,33 @@ mod tests {
         assert_eq!(gateway.wait, WaitPolicy::Sleep);
         assert_eq!((gateway.splice, gateway.depth), (false, 3));
         assert_eq!(gateway.pin, [0]);
+    }
+
+    #[test]
+    fn settings_of_a_protocol_go_to_its_networks() {
+        let network = |name, protocol, nodes| BenchNetwork {
+            name,
+            protocol,
+            keys: "",
+            nodes,
+        };
+        let networks = [
+            network("left", "tcp", &["a0", "gw"][..]),
+            network("right", "shm", &["gw", "b0"]),
+        ];
+        let settings = Setting::read_all(&["tcp.unsent=1MiB", "shm.slots=16"]).unwrap();
+        let (_files, path) = write_cluster(&networks, Wait::Sleep, &settings).unwrap();
+        let cluster = Cluster::read(&path).unwrap();
+        assert_eq!(cluster.networks()[0].tuning.tcp.bulk_unsent_bytes, 1 << 20);
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(text.matches("slots = 16").count(), 1);
+        assert!(
+            settings
+                .iter()
+                .all(|setting| setting.concerns(&["tcp", "shm"]))
+        );
+        assert!(!settings[1].concerns(&["tcp", "hsl"]));
+        assert!(Setting::read_all(&["network.mtu=4KiB"]).unwrap()[0].concerns(&["tcp"]));
     }
 
     #[test]

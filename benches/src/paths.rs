@@ -13,7 +13,7 @@ use crate::waiting::Wait;
 use crate::{Contestant, Point, Stage, Timing};
 
 /// Two nodes of one network, over a virtual channel's regular path.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub struct Regular {
     /// Its name in tables and JSON.
     pub name: &'static str,
@@ -21,8 +21,6 @@ pub struct Regular {
     pub protocol: &'static str,
     /// How the nodes wait.
     pub wait: Wait,
-    /// What the cluster file says beside that.
-    pub settings: Vec<Setting>,
 }
 
 impl Contestant for Regular {
@@ -37,7 +35,7 @@ impl Contestant for Regular {
             keys: "",
             nodes: &["a0", "b0"],
         };
-        let (files, cluster) = write_cluster(&[network], self.wait, &self.settings)?;
+        let (files, cluster) = write_cluster(&[network], self.wait, &[])?;
         stage_madgate(point, timing, files, &cluster, || Ok(None))
     }
 }
@@ -70,12 +68,21 @@ impl Forwarded {
         }
     }
 
-    /// Whether nodes take the cluster file, settings included.
+    /// Whether nodes take the cluster file, and its networks all of the settings.
     ///
     /// # Errors
     ///
     /// What they would refuse it for.
     pub fn check(&self) -> io::Result<()> {
+        let idle = |setting: &&Setting| !setting.concerns(&self.protocols);
+        if let Some(setting) = self.settings.iter().find(idle) {
+            let name = setting.name();
+            let why = format!(
+                "{name} is for a protocol that no network of {} has",
+                self.name
+            );
+            return Err(io::Error::other(why));
+        }
         let (_files, cluster) = self.write()?;
         Cluster::read(&cluster).map_err(io::Error::other)?;
         Ok(())

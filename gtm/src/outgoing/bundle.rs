@@ -7,7 +7,9 @@
 //! waits for others to join.
 
 use super::Outgoing;
-use crate::wire::{BUNDLED_BYTES, CHARGE_PER_MESSAGE, HEADER_BYTES, SMALL_PAYLOAD_BYTES, encoded};
+#[cfg(doc)]
+use crate::wire::BUNDLED_BYTES;
+use crate::wire::{CHARGE_PER_MESSAGE, HEADER_BYTES, SMALL_PAYLOAD_BYTES, encoded};
 
 /// The last frame of the tail, if it holds nothing but whole messages that others may join.
 ///
@@ -45,7 +47,8 @@ impl Joinable {
 }
 
 impl<D: Clone> Outgoing<D> {
-    /// Appends a whole message to the last frame of the tail. Returns whether it could.
+    /// Appends a whole message, of [`BUNDLED_BYTES`] at most, to the last frame of the tail. Returns
+    /// whether it could.
     pub(super) fn join(&mut self, message: u32, records: &[u8]) -> bool {
         let Some(last) = self.joinable else {
             return false;
@@ -53,7 +56,8 @@ impl<D: Clone> Outgoing<D> {
         let Some(start) = self.tail.len().checked_sub(last.frame_bytes) else {
             return false;
         };
-        let Ok(length) = u8::try_from(records.len().min(BUNDLED_BYTES)) else {
+        // No longer than what may be bundled.
+        let Ok(length) = u8::try_from(records.len()) else {
             return false;
         };
         let added = last.prefix_bytes() + 1 + records.len();
@@ -61,7 +65,7 @@ impl<D: Clone> Outgoing<D> {
         let charge = (frame_bytes - HEADER_BYTES) as u64 + last.further_charge();
         let has_room =
             charge <= SMALL_PAYLOAD_BYTES as u64 && self.tail.capacity() - self.tail.len() >= added;
-        if self.tail.is_empty() || !has_room || message != last.next {
+        if !has_room || message != last.next {
             return false;
         }
         if last.messages == 1 {

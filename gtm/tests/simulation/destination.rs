@@ -290,8 +290,7 @@ impl DestinationFlow {
             take(record, &payload[skipped..]);
             ends
         };
-        self.incoming.accept(header, network.now);
-        self.unconsumed.push_back(header.charge());
+        self.accept(header, network);
         if header.flags.has(Flags::ABORT) {
             self.blocks.clear();
         }
@@ -304,13 +303,21 @@ impl DestinationFlow {
                     ..block
                 })
                 .collect();
-            let key = (header.flow, self.incoming.source_incarnation());
-            ledgers
-                .get_mut(&key)
-                .unwrap()
+            self.ledger(header, ledgers)
                 .receive(self.incarnation, header.message, &blocks);
         }
         Ok(())
+    }
+
+    fn accept(&mut self, header: &Header, network: &Network) {
+        self.incoming.accept(header, network.now);
+        self.unconsumed.push_back(header.charge());
+    }
+
+    /// What packed the messages of a frame.
+    fn ledger<'l>(&self, header: &Header, ledgers: &'l mut Ledgers) -> &'l mut Ledger {
+        let key = (header.flow, self.incoming.source_incarnation());
+        ledgers.get_mut(&key).unwrap()
     }
 
     /// Takes several whole messages in.
@@ -340,10 +347,8 @@ impl DestinationFlow {
             });
         };
         assert!(self.reassembly.handle_small(header, payload, take)?);
-        self.incoming.accept(header, network.now);
-        self.unconsumed.push_back(header.charge());
-        let key = (header.flow, self.incoming.source_incarnation());
-        let ledger = ledgers.get_mut(&key).unwrap();
+        self.accept(header, network);
+        let ledger = self.ledger(header, ledgers);
         for (number, blocks) in &messages {
             ledger.receive(self.incarnation, *number, blocks);
         }

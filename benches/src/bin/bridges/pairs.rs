@@ -52,7 +52,7 @@ pub(crate) struct PairsArguments {
     /// then in neither figure.
     #[arg(long)]
     unread: bool,
-    /// Measure the pairs once more with this in their cluster file: SECTION is network, tcp, shm,
+    /// Measure the pairs that it concerns once more with this in their cluster file: SECTION is network, tcp, shm,
     /// hsl, channel, endpoint or gateway. May be given several times.
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
     settings: Vec<Setting>,
@@ -77,19 +77,24 @@ pub(crate) fn bench(arguments: &PairsArguments) -> io::Result<()> {
             name: protocol,
             protocol,
             wait,
-            settings: Vec::new(),
         })
     });
     let mut contestants = Vec::from(direct);
     for (name, protocols) in PAIRS {
         contestants.push(Box::new(Forwarded::new(name, protocols, wait)));
     }
-    if !arguments.settings.is_empty() {
-        for (name, protocols) in PAIRS_SET {
-            let forwarded = Forwarded {
-                settings: arguments.settings.clone(),
-                ..Forwarded::new(name, protocols, wait)
-            };
+    for (name, protocols) in PAIRS_SET {
+        let concerns = |setting: &&Setting| setting.concerns(&protocols);
+        let forwarded = Forwarded {
+            settings: arguments
+                .settings
+                .iter()
+                .filter(concerns)
+                .cloned()
+                .collect(),
+            ..Forwarded::new(name, protocols, wait)
+        };
+        if !forwarded.settings.is_empty() {
             forwarded.check()?;
             contestants.push(Box::new(forwarded));
         }

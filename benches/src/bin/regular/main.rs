@@ -105,7 +105,6 @@ fn bench(arguments: &Arguments) -> io::Result<()> {
         name,
         protocol,
         wait: arguments.wait,
-        settings: Vec::new(),
     };
     let contestants: Vec<Box<dyn Contestant>> = arguments
         .paths
