@@ -206,12 +206,24 @@ impl Inbox {
     /// The message that has begun will not go on. If none of it has been read (and it is
     /// not `claimed` to be), it vanishes.
     pub(crate) fn break_message(&mut self, message: u32, claimed: bool, why: Broken) {
-        let first = self.parts.iter().position(|part| match part {
-            Part::Block { record, .. } => record.message == message,
-            Part::Crumbs { blocks, .. } => blocks.message == message,
-            // A message that came whole has ended.
-            Part::Whole { .. } | Part::Bundle { .. } | Part::End { .. } | Part::Broken(_) => false,
-        });
+        // Its parts are the newest. Older ones may have its number: each incarnation of a source
+        // counts from 0.
+        let is_its = |part: &Part| match part {
+            Part::Block {
+                record,
+                ends_message: false,
+                ..
+            } => record.message == message,
+            Part::Crumbs {
+                blocks,
+                ends_message: false,
+                ..
+            } => blocks.message == message,
+            _ => false,
+        };
+        let newest = self.parts.iter().rev();
+        let count = newest.take_while(|part| is_its(part)).count();
+        let first = (count > 0).then(|| self.parts.len() - count);
         let vanishes = match first {
             Some(index) => index > 0 || !claimed || self.ended,
             None => false,

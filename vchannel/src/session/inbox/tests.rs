@@ -81,6 +81,25 @@ fn a_message_that_breaks_off_behind_a_bundle_leaves_it_whole() {
     assert!(inbox.is_empty() && inbox.memory.is_empty());
 }
 
+/// An earlier incarnation of its source numbered messages the same way.
+#[test]
+fn a_message_that_breaks_off_takes_no_complete_one_with_it() {
+    let mut inbox = Inbox::default();
+    push_part(&mut inbox, 0, 100, &[7; 100], true);
+    inbox.push_bundle(&bundle(&[(8, 1), (9, 2)]), CHARGE);
+    push_part(&mut inbox, 0, 100, &[9; 50], false);
+    inbox.break_message(0, false, Broken::SourceRestarted);
+    assert_eq!(inbox.parts.len(), 2);
+    let mut block = [0; 100];
+    let taken = inbox.take(100, ReceiveMode::Cheaper, 0, &mut block);
+    assert_eq!((taken, block), (Taken::Block(100), [7; 100]));
+    assert!(inbox.take_end());
+    inbox.begin_message();
+    for (length, byte) in [(8, 1), (9, 2)] {
+        assert_eq!(take(&mut inbox, length), Some(vec![byte; length]));
+    }
+}
+
 #[test]
 fn a_message_that_is_discarded_ends_before_a_bundle() {
     let mut inbox = Inbox::default();
