@@ -83,11 +83,13 @@ pub enum Violation {
         granted: u64,
     },
     /// A frame that covers part of what was received already.
-    #[error("a frame at position {position} overlaps what was received up to {delivered}")]
+    #[error(
+        "a frame at position {position} overlaps what was received, which is complete up to {delivered}"
+    )]
     Overlap {
         /// Where the frame starts.
         position: u64,
-        /// What was received.
+        /// What was received without a gap.
         delivered: u64,
     },
     /// A descriptor or an opening that cannot be.
@@ -128,8 +130,8 @@ impl Reassembly {
     /// each before the next begins.
     ///
     /// # Errors
-    /// When no honest source sends this; nothing of the state changed that matters, since
-    /// the flow is not to be used further.
+    /// When no honest source sends this. The state may be that of part of the frame: the flow is
+    /// not to be used further, or what has begun is to be [abandoned](Self::abandon).
     pub fn handle_small<'a>(
         &mut self,
         header: &Header,

@@ -1,7 +1,7 @@
 //! Members that misbehave: their link is closed, and everything else goes on.
 
 use madgate_gateway::Counters;
-use madgate_gtm::wire::{Descriptor, Flags, Kind, ReceiveMode, SendMode};
+use madgate_gtm::wire::{Descriptor, Flags, Kind, ReceiveMode, Refusal, SendMode, checksum};
 use madgate_gtm::{FlowKey, Header};
 use madgate_vchannel::conductor::LinkKind;
 
@@ -36,6 +36,45 @@ fn closes(lane: LaneOf, bytes: &[u8]) {
     });
     assert_eq!(counters.misbehaved, 1);
     assert_eq!(counters.queued_bytes, 0);
+}
+
+/// Gateways do not look into messages: what is wrong inside is noticed at the end, where it is its
+/// source that is refused, and not the gateway that passed it on.
+#[test]
+fn what_is_wrong_inside_a_message_harms_its_source_alone() {
+    const TIMES: u32 = 30;
+    let descriptor = Descriptor::new(40, SendMode::Safer, ReceiveMode::Express).unwrap();
+    let cut = [&descriptor.to_bytes()[..], &[1; 8]].concat();
+    let bundled = [&[16][..], &cut].concat();
+    let whole = Flags::DESCRIBED.with(Flags::END);
+    let counters = misbehave(|member| {
+        for label in 1..=TIMES {
+            member.send(LaneOf::Urgent, &opening(FLOW, label, 65_536));
+            let credit = member.hear();
+            assert_eq!((credit.kind, credit.label), (Kind::Credit, label));
+            let (flags, offset, payload) = if label.is_multiple_of(2) {
+                (whole.with(Flags::BUNDLE), 2, bundled.repeat(2))
+            } else {
+                (whole, 0, cut.clone())
+            };
+            let mut header = Header {
+                flags,
+                offset,
+                position: credit.position,
+                length: u32::try_from(payload.len()).unwrap(),
+                ..Header::new(Kind::Data, FLOW, label)
+            };
+            let mut running = checksum::Running::start(&header);
+            running.update(&payload);
+            header.checksum = running.finish();
+            member.send(LaneOf::Urgent, &[&header.to_bytes()[..], &payload].concat());
+            let refusal = std::iter::repeat_with(|| member.hear())
+                .find(|answer| answer.kind == Kind::Refusal)
+                .unwrap();
+            assert_eq!(refusal.reason(), Some(Refusal::Corrupt));
+        }
+    });
+    assert_eq!((counters.misbehaved, counters.queued_bytes), (0, 0));
 }
 
 #[test]

@@ -130,6 +130,31 @@ impl Scene {
         self.goes_on(what);
     }
 
+    /// As [`closes`](Self::closes), for what gateways pass on without looking at it: on a link
+    /// that a gateway delivers on, it is the flow's source that is refused, and the link stays.
+    fn is_noticed(&mut self, what: &str, class: LaneClass, act: impl Fn(&OpenFlow) -> Vec<u8>) {
+        if self.target.kind != LinkKind::Deliver {
+            return self.closes(what, class, act);
+        }
+        let (mut link, flow) = self.begin();
+        link.send(class, &act(&flow));
+        self.is_refused(link, Refusal::Corrupt);
+        self.goes_on(what);
+    }
+
+    /// The answer to what was sent is a refusal, and the link stays.
+    fn is_refused(&mut self, mut link: MemberLink, why: Refusal) {
+        loop {
+            let answer = link.hear().expect("an answer");
+            if answer.kind == Kind::Refusal {
+                assert_eq!(answer.reason(), Some(why));
+                break;
+            }
+        }
+        assert!(link.is_up());
+        self.member.close(link);
+    }
+
     /// The others have not noticed.
     fn goes_on(&mut self, what: &str) {
         let before = Counts::of(&mut self.b0).messages("main/a0");
@@ -170,6 +195,98 @@ fn part(flow: &OpenFlow, first: &[u8], offset: u64, bytes: usize) -> Vec<u8> {
     sealed(header, &vec![1; bytes])
 }
 
+/// A frame that says that it is a bundle of so many messages, each behind its length.
+fn bundle(flow: &OpenFlow, count: u64, messages: &[Vec<u8>]) -> Vec<u8> {
+    sealed(bundle_header(flow, count), &messages.concat())
+}
+
+fn bundle_header(flow: &OpenFlow, count: u64) -> Header {
+    let mut header = flow.next();
+    header.flags = Flags::BUNDLE.with(Flags::DESCRIBED).with(Flags::END);
+    header.offset = count;
+    header
+}
+
+/// A message of a bundle: a block of `length` bytes, of which `bytes` are there, behind `said`.
+fn bundled(said: u8, length: u64, bytes: usize) -> Vec<u8> {
+    let descriptor = Descriptor::new(length, SendMode::Safer, ReceiveMode::Cheaper);
+    let records = [&descriptor.unwrap().to_bytes()[..], &vec![1; bytes]].concat();
+    [&[said][..], &records].concat()
+}
+
+/// As it should be.
+fn good() -> Vec<u8> {
+    bundled(16, 8, 8)
+}
+
+/// Bundles of which the header says that they cannot be.
+fn bundles_that_cannot_be(scene: &mut Scene) {
+    let urgent = LaneClass::Urgent;
+    for (what, count) in [
+        ("a bundle of nothing", 0),
+        ("a bundle of one", 1),
+        ("a bundle of more than its bytes can be", 4),
+        ("a bundle of very many", u64::MAX),
+    ] {
+        scene.closes(what, urgent, |flow| bundle(flow, count, &[good(), good()]));
+    }
+    scene.closes("a bundle that costs too much", urgent, |flow| {
+        bundle(flow, 49, &vec![good(); 49])
+    });
+    scene.closes("a bundle in the middle of its message", urgent, |flow| {
+        let mut header = bundle_header(flow, 2);
+        header.block = 1;
+        sealed(header, &[good(), good()].concat())
+    });
+    scene.closes("a bundle that does not end", urgent, |flow| {
+        let mut header = bundle_header(flow, 2);
+        header.flags = Flags::BUNDLE.with(Flags::DESCRIBED);
+        sealed(header, &[good(), good()].concat())
+    });
+    scene.closes("a bundle that is large", LaneClass::Bulk, |flow| {
+        bundle(flow, 2, &[vec![1; 4000]])
+    });
+}
+
+/// Bundles of which only who takes them apart sees that they cannot be.
+fn bundles_that_come_apart(scene: &mut Scene) {
+    let urgent = LaneClass::Urgent;
+    for (what, messages) in [
+        (
+            "a message that is longer than its bundle",
+            [good(), bundled(17, 8, 8)],
+        ),
+        (
+            "a message of a bundle without a block",
+            [good(), vec![0; 9]],
+        ),
+        ("a long message of a bundle", [good(), bundled(81, 73, 73)]),
+        (
+            "a message of a bundle that is cut",
+            [good(), bundled(16, 40, 8)],
+        ),
+    ] {
+        scene.is_noticed(what, urgent, |flow| bundle(flow, 2, &messages));
+    }
+    scene.is_noticed("a bundle of fewer than it says", urgent, |flow| {
+        bundle(flow, 3, &[good(), bundled(25, 17, 17)])
+    });
+    scene.is_noticed("a bundle in the middle of a message", urgent, |flow| {
+        let first = first_part(flow, 1000);
+        let mut header = bundle_header(flow, 2);
+        header.position += 1000 + 8 + 128;
+        [first, sealed(header, &[good(), good()].concat())].concat()
+    });
+    scene.is_noticed("a bundle that is partly there", urgent, |flow| {
+        let first = bundle(flow, 2, &[good(), good()]);
+        let mut header = bundle_header(flow, 2);
+        // From its second message on, and one more.
+        header.position += 17 + 64;
+        header.message += 1;
+        [first, sealed(header, &[good(), good()].concat())].concat()
+    });
+}
+
 /// What no honest member sends to anybody.
 fn misbehave(target: Target) {
     let _alone = alone();
@@ -201,7 +318,7 @@ fn misbehave(target: Target) {
         header.offset = u64::MAX;
         sealed(header, &[1; 8])
     });
-    scene.closes("more than was granted", LaneClass::Bulk, |flow| {
+    scene.is_noticed("more than was granted", LaneClass::Bulk, |flow| {
         let mut header = flow.next();
         header.position = flow.granted;
         sealed(header, &[1; 60_000])
@@ -218,6 +335,7 @@ fn misbehave(target: Target) {
         };
         sealed(header, &opening.to_bytes())
     });
+    bundles_that_cannot_be(&mut scene);
     is_refused(&mut scene);
     is_dropped(&mut scene);
     scene.end();
@@ -280,26 +398,26 @@ fn inside_messages(target: Target) {
         let second = part(flow, &first, offset, bytes);
         [first, second].concat()
     };
-    scene.closes("a gap in a block", urgent, |flow| two(flow, 2000, 8));
-    scene.closes("a part that was sent before", urgent, |flow| {
+    scene.is_noticed("a gap in a block", urgent, |flow| two(flow, 2000, 8));
+    scene.is_noticed("a part that was sent before", urgent, |flow| {
         two(flow, 500, 8)
     });
-    scene.closes("an offset behind the block", urgent, |flow| {
+    scene.is_noticed("an offset behind the block", urgent, |flow| {
         two(flow, BLOCK_BYTES, 8)
     });
-    scene.closes("an overlapping frame", urgent, |flow| {
+    scene.is_noticed("an overlapping frame", urgent, |flow| {
         let first = first_part(flow, 1000);
         let mut header = flow.next();
         header.position += 64;
         header.offset = 1000;
         [first, sealed(header, &[1; 3000])].concat()
     });
-    scene.closes("a part of a block that never began", urgent, |flow| {
+    scene.is_noticed("a part of a block that never began", urgent, |flow| {
         let mut header = flow.next();
         header.offset = 8;
         sealed(header, &[1; 8])
     });
-    scene.closes("a message in the middle of another", urgent, |flow| {
+    scene.is_noticed("a message in the middle of another", urgent, |flow| {
         let first = first_part(flow, 1000);
         let mut other = flow.next();
         other.position += 1000 + 8 + 128;
@@ -307,11 +425,20 @@ fn inside_messages(target: Target) {
         other.flags = Flags::END;
         [first, sealed(other, &[])].concat()
     });
-    scene.closes("a descriptor that cannot be", urgent, |flow| {
+    scene.is_noticed("a descriptor that cannot be", urgent, |flow| {
         let mut header = flow.next();
         header.flags = Flags::DESCRIBED;
         sealed(header, &[0xff; 16])
     });
+    scene.is_noticed("frames ahead that overlap", urgent, |flow| {
+        let ahead = |by| {
+            let mut header = flow.next();
+            header.position += by;
+            sealed(header, &[1; 3000])
+        };
+        [ahead(5000), ahead(5001)].concat()
+    });
+    bundles_that_come_apart(&mut scene);
     corrupt_is_refused(&mut scene);
     scene.end();
 }
@@ -322,15 +449,7 @@ fn corrupt_is_refused(scene: &mut Scene) {
     let mut frame = first_part(&flow, 1000);
     frame[100] ^= 1;
     link.send(LaneClass::Urgent, &frame);
-    loop {
-        let answer = link.hear().expect("an answer");
-        if answer.kind == Kind::Refusal {
-            assert_eq!(answer.reason(), Some(Refusal::Corrupt));
-            break;
-        }
-    }
-    assert!(link.is_up());
-    scene.member.close(link);
+    scene.is_refused(link, Refusal::Corrupt);
     scene.goes_on("a wrong checksum of a payload");
 }
 

@@ -122,7 +122,8 @@ pub enum Refusal {
     LinkDown = 3,
     /// The destination runs, but is not the incarnation that the flow was opened to.
     OtherIncarnation = 4,
-    /// A frame arrived with a wrong checksum or out of place; send again from what is delivered.
+    /// A frame arrived with a wrong checksum, or with what cannot be; send again from what is
+    /// delivered.
     Corrupt = 5,
     /// No route leads there from this hop, or not from this source.
     NoRoute = 6,

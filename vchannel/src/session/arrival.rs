@@ -1,5 +1,8 @@
 //! Frames that arrive: what each of them changes, before anybody is told.
 
+#[cfg(test)]
+mod tests;
+
 use bytes::Bytes;
 use madgate_gtm::wire::{Flags, Kind, Opening, Refusal, checksum};
 use madgate_gtm::{
@@ -204,7 +207,8 @@ impl Core {
         flow.flow.accept(header, now);
         flow.reassembly = after;
         flow.inbox.note_straight(ends_message, header.charge());
-        self.accept_held(link, index, now)?;
+        let held = self.accept_held(link, index, now);
+        self.judge(link, index, header, held)?;
         self.after_accept(index, now);
         Ok(true)
     }
@@ -242,7 +246,8 @@ impl Core {
         flow.inbox.push_kept(record, Contents::Slot(slot), false, 0);
         flow.inbox.end_frame(1, ends_message, header.charge());
         flow.flow.accept(header, now);
-        self.accept_held(link, index, now)?;
+        let held = self.accept_held(link, index, now);
+        self.judge(link, index, header, held)?;
         self.after_accept(index, now);
         Ok(None)
     }
@@ -289,20 +294,23 @@ impl Core {
             }
         };
         let flow = &mut self.in_flows[index as usize];
-        match flow.flow.placement(header)? {
-            Placement::InOrder => {}
-            Placement::Ahead => {
-                let kept = shared.unwrap_or_else(|| Bytes::copy_from_slice(payload));
-                flow.held.insert(header.position, (*header, kept));
-                return Ok(None);
+        match flow.flow.placement(header) {
+            Ok(Placement::InOrder) => {}
+            Ok(Placement::Ahead) => {
+                let keep = || shared.unwrap_or_else(|| Bytes::copy_from_slice(payload));
+                let held = flow.hold(header, keep);
+                return self.judge_place(link, index, header, intact, held);
             }
-            Placement::Duplicate => {
+            Err(violation) => {
+                return self.judge_place(link, index, header, intact, Err(violation));
+            }
+            Ok(Placement::Duplicate) => {
                 flow.flow.acknowledge_again();
                 self.offer_credit(index);
                 return Ok(None);
             }
-            Placement::Stale => return Ok(None),
-            Placement::Unknown => {
+            Ok(Placement::Stale) => return Ok(None),
+            Ok(Placement::Unknown) => {
                 self.refuse(link, header, Refusal::Unknown);
                 return Ok(None);
             }
@@ -311,11 +319,60 @@ impl Core {
             self.handle_corrupt(link, index, header);
             return Ok(None);
         }
-        self.accept_in_order(index, header, payload, shared.as_ref(), now)?;
-        if !self.in_flows[index as usize].held.is_empty() {
-            self.accept_held(link, index, now)?;
+        let mut taken = self.accept_in_order(index, header, payload, shared.as_ref(), now);
+        if taken.is_ok() && !self.in_flows[index as usize].held.is_empty() {
+            taken = self.accept_held(link, index, now);
         }
+        self.judge(link, index, header, taken)?;
         Ok(Some(index))
+    }
+
+    /// As [`judge`](Self::judge), of where a frame belongs: one that is damaged says nothing about
+    /// its source. Returns the flow if it was closed.
+    fn judge_place(
+        &mut self,
+        link: u32,
+        index: u32,
+        header: &Header,
+        intact: bool,
+        placed: Result<(), Violation>,
+    ) -> Result<Option<u32>, FrameFault> {
+        if placed.is_ok() {
+            return Ok(None);
+        }
+        if !intact {
+            self.handle_corrupt(link, index, header);
+            return Ok(None);
+        }
+        self.judge(link, index, header, placed)?;
+        Ok(Some(index))
+    }
+
+    /// Who answers for what no honest source sends: the peer, if it is the source. A gateway does
+    /// not look into messages, and others send over its link too: there the flow is closed and its
+    /// source refused, and nobody else is touched.
+    fn judge(
+        &mut self,
+        link: u32,
+        index: u32,
+        header: &Header,
+        taken: Result<(), Violation>,
+    ) -> Result<(), FrameFault> {
+        let Err(violation) = taken else { return Ok(()) };
+        let flow = &mut self.in_flows[index as usize];
+        flow.break_message(Broken::Misbehaved);
+        let link_is_shared = self.links[link as usize]
+            .as_ref()
+            .is_some_and(|link| !link.is_regular());
+        if !link_is_shared {
+            return Err(violation.into());
+        }
+        flow.flow.close(&mut self.budget);
+        let source = self.cluster.node_with_rank(header.flow.source);
+        let source = source.map_or("", |source| self.cluster.node_name(source));
+        tracing::warn!(source, flow = ?header.flow, "a source sent what no node of this session sends: {violation}");
+        self.refuse(link, header, Refusal::Corrupt);
+        Ok(())
     }
 
     /// Takes in the frames that were held and are in order now.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::thread::ThreadId;
 
 use bytes::Bytes;
-use madgate_gtm::{Failure, Header, Incoming, Outgoing, Reassembly};
+use madgate_gtm::{Failure, Header, Incoming, Outgoing, Reassembly, Violation};
 
 use super::inbox::{Broken, Inbox};
 
@@ -102,8 +102,40 @@ impl InFlow {
         self.held.clear();
         if let Some(message) = self.reassembly.message() {
             self.inbox.break_message(message, self.is_claimed, why);
-            self.reassembly.abandon();
         }
+        self.reassembly.abandon();
+    }
+
+    /// Keeps a frame until those in front of it have arrived. What is kept was granted, as no part
+    /// of it is kept twice.
+    ///
+    /// # Errors
+    /// When it covers part of another one that is kept.
+    pub(crate) fn hold(
+        &mut self,
+        header: &Header,
+        payload: impl FnOnce() -> Bytes,
+    ) -> Result<(), Violation> {
+        let position = header.position;
+        let before = self.held.range(..=position).next_back();
+        let overlaps = match before {
+            Some((_, (other, _))) if other == header => return Ok(()),
+            Some((_, (other, _))) => other.end_position() > position,
+            None => false,
+        };
+        let mut behind = self.held.range(position + 1..);
+        if overlaps
+            || behind
+                .next()
+                .is_some_and(|(at, _)| *at < header.end_position())
+        {
+            return Err(Violation::Overlap {
+                position,
+                delivered: self.flow.delivered(),
+            });
+        }
+        self.held.insert(position, (*header, payload()));
+        Ok(())
     }
 
     /// The frame that was held and is in order now.

@@ -1,0 +1,206 @@
+//! What no honest source sends, as a session meets it: refused, and nothing of it stays.
+
+use madgate_gtm::wire::{Descriptor, OPENING_BYTES, ReceiveMode, SendMode};
+use tempfile::TempDir;
+
+use super::*;
+use crate::conductor::{LinkKind, LinkRequest};
+use crate::session::Session;
+use crate::session::inbox::Taken;
+use crate::session::links::Link;
+use crate::session::tests::pair;
+
+const BLOCK_BYTES: u64 = 40;
+
+/// A session, and a link by which a node sends what it likes.
+struct Scene {
+    _files: TempDir,
+    _source: Session,
+    session: Session,
+    link: u32,
+    key: FlowKey,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let (files, source, session) = pair("shm", ["a", "b"]);
+        let request = LinkRequest {
+            kind: LinkKind::Regular,
+            network: session
+                .cluster()
+                .networks_of(session.node())
+                .next()
+                .unwrap(),
+            peer: source.node(),
+        };
+        let link = Link::new(request, false, Time(0));
+        let link = session.inner().lock().add_link(link);
+        let key = FlowKey {
+            channel: 0,
+            source: source.node().rank(),
+            destination: session.node().rank(),
+        };
+        Self {
+            _files: files,
+            _source: source,
+            session,
+            link,
+            key,
+        }
+    }
+
+    /// Opens the flow, with credit.
+    fn open(&self, core: &mut Core, label: u32) {
+        let opening = Opening {
+            source_incarnation: 5,
+            destination_incarnation: 0,
+            fragment_bytes: 65_536,
+        };
+        let header = Header {
+            flags: Flags::OPEN,
+            length: u32::try_from(OPENING_BYTES).unwrap(),
+            ..Header::new(Kind::Data, self.key, label)
+        };
+        let opened = self.take(core, &header, &opening.to_bytes(), true);
+        assert!(matches!(opened, Ok(None)));
+        let index = core.in_by_key[&self.key];
+        let flow = &mut core.in_flows[index as usize].flow;
+        assert!(flow.poll_credit(&mut core.budget, Time(0)).is_some());
+    }
+
+    fn take(
+        &self,
+        core: &mut Core,
+        header: &Header,
+        payload: &[u8],
+        intact: bool,
+    ) -> Result<Option<u32>, FrameFault> {
+        core.handle_data(self.link, header, payload, None, intact, Time(0))
+    }
+
+    /// The header of a frame of message 0.
+    fn header(&self, label: u32, position: u64, payload: &[u8]) -> Header {
+        Header {
+            position,
+            length: u32::try_from(payload.len()).unwrap(),
+            ..Header::new(Kind::Data, self.key, label)
+        }
+    }
+
+    fn flow<'c>(&self, core: &'c mut Core) -> &'c mut InFlow {
+        let index = core.in_by_key[&self.key];
+        &mut core.in_flows[index as usize]
+    }
+}
+
+/// A block of `length` bytes, of which `bytes` are there.
+fn described(length: u64, bytes: usize) -> Vec<u8> {
+    let descriptor = Descriptor::new(length, SendMode::Cheaper, ReceiveMode::Cheaper);
+    [&descriptor.unwrap().to_bytes()[..], &vec![2; bytes]].concat()
+}
+
+#[test]
+fn what_is_refused_leaves_nothing_behind() {
+    let cut = described(BLOCK_BYTES, 8);
+    let bundle = [&[16][..], &described(8, 8), &[16], &cut].concat();
+    let described_end = Flags::DESCRIBED.with(Flags::END);
+    for (flags, offset, payload) in [
+        (described_end.with(Flags::BUNDLE), 2, &bundle),
+        (described_end, 0, &cut),
+        (described_end, 0, &vec![0xff; 100]),
+    ] {
+        let scene = Scene::new();
+        let mut core = scene.session.inner().lock();
+        scene.open(&mut core, 1);
+        let refused = Header {
+            flags,
+            offset,
+            ..scene.header(1, 0, payload)
+        };
+        assert!(scene.take(&mut core, &refused, payload, true).is_err());
+        // The rest of a block that never began here, behind another opening.
+        scene.open(&mut core, 2);
+        let rest = Header {
+            flags: Flags::END,
+            offset: 8,
+            ..scene.header(2, 0, &[3; 32])
+        };
+        assert!(scene.take(&mut core, &rest, &[3; 32], true).is_err());
+        let flow = scene.flow(&mut core);
+        let mut block = [0; 40];
+        let taken = flow
+            .inbox
+            .take(BLOCK_BYTES, ReceiveMode::Cheaper, 0, &mut block);
+        assert_eq!((taken, flow.has_message()), (Taken::Nothing, false));
+    }
+}
+
+#[test]
+fn frames_that_wait_for_others_are_kept_once() {
+    let scene = Scene::new();
+    let mut core = scene.session.inner().lock();
+    let payload = [7; 1000];
+    let held = |core: &mut Core| {
+        let held = &scene.flow(core).held;
+        held.values().map(|(_, bytes)| bytes.len()).sum::<usize>()
+    };
+    let charge = scene.header(0, 0, &payload).charge();
+    let mut label = 0;
+    for position in [4001, 4999, 5001, 5001 + charge] {
+        for intact in [false, true] {
+            label += 1;
+            scene.open(&mut core, label);
+            let first = scene.header(label, 5000, &payload);
+            let behind = scene.header(label, first.end_position(), &payload);
+            for frame in [first, behind, first] {
+                let taken = scene.take(&mut core, &frame, &payload, true);
+                assert!(matches!(taken, Ok(None)));
+            }
+            assert_eq!(held(&mut core), 2000);
+            // What is damaged may not have said where it belongs.
+            let overlapping = scene.header(label, position, &payload);
+            let taken = scene.take(&mut core, &overlapping, &payload, intact);
+            assert_eq!(taken.is_err(), intact, "at {position}");
+            assert_eq!(held(&mut core), 0);
+        }
+    }
+}
+
+#[test]
+fn a_damaged_frame_breaks_no_message() {
+    let scene = Scene::new();
+    let mut core = scene.session.inner().lock();
+    scene.open(&mut core, 1);
+    let first = described(BLOCK_BYTES, 8);
+    let begun = Header {
+        flags: Flags::DESCRIBED,
+        ..scene.header(1, 0, &first)
+    };
+    assert!(scene.take(&mut core, &begun, &first, true).is_ok());
+    let delivered = scene.flow(&mut core).flow.delivered();
+    // Its position says that it overlaps what has come.
+    let damaged = scene.header(1, delivered - 1, &[3; 32]);
+    let taken = scene.take(&mut core, &damaged, &[3; 32], false);
+    assert!(matches!(taken, Ok(None)));
+    scene.open(&mut core, 2);
+    let rest = Header {
+        flags: Flags::END,
+        offset: 8,
+        ..scene.header(2, delivered, &[3; 32])
+    };
+    assert!(scene.take(&mut core, &rest, &[3; 32], true).is_ok());
+    let mut block = [0; 40];
+    let flow = scene.flow(&mut core);
+    let mut filled = 0;
+    while filled < block.len() {
+        let rest = &mut block[filled..];
+        match flow
+            .inbox
+            .take(BLOCK_BYTES, ReceiveMode::Cheaper, filled as u64, rest)
+        {
+            Taken::Some(count) | Taken::Block(count) => filled += count,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(block, [&[2; 8][..], &[3; 32]].concat()[..]);
+}
