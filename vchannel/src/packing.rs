@@ -423,7 +423,8 @@ impl<'a> Packing<'a> {
         let link = slot.link;
         inner.wake_waiters(&core);
         let gathers = if is_alone {
-            let shares = core.settings().bundles && self.scratch.len() <= BUNDLED_BYTES;
+            let is_bundled = (1..=BUNDLED_BYTES).contains(&self.scratch.len());
+            let shares = core.settings().bundles && is_bundled;
             let header_bytes = if shares { 1 } else { HEADER_BYTES };
             let bytes = header_bytes + self.scratch.len();
             core.gathers(link, bytes, || inner.now())

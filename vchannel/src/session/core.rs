@@ -373,7 +373,7 @@ impl Core {
         Some(index)
     }
 
-    /// Whether a small message of `bytes` that was just pushed is sent at once or gathers
+    /// Whether a small message of `bytes` that is about to be pushed is sent at once or gathers
     /// with those that come right after: it does if another was sent a moment ago, with
     /// nobody waiting in between.
     pub(crate) fn gathers(
