@@ -194,7 +194,8 @@ pub trait LaneReceiver: Send + fmt::Debug {
 
     /// Static: appends the bytes of the next committed slot to `into`, which grows if it has to,
     /// and gives the slot back: the short way for what is small. Returns how many bytes there
-    /// were, or `None` when there is no slot now.
+    /// were, or `None` when there is no slot now. A lane may give several slots back at once, the
+    /// last of them when it is asked again and nothing more has come, or armed.
     ///
     /// # Errors
     /// As [`try_receive_slot`](Self::try_receive_slot).

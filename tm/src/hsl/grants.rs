@@ -1,23 +1,23 @@
 //! Numbered places at the other side that this one may write: control slots, or buffers.
 
 use super::message::GROUP;
+use crate::local::free::{FreeSlots, Reuse};
 
 /// The places that were granted and not used since.
 #[derive(Debug)]
 pub(super) struct Grants {
     count: u32,
-    /// The last one was granted last, and is used first, while the caches still know it.
-    free: Vec<u32>,
+    free: FreeSlots,
     /// A bit for each that is free.
     granted: Box<[u64]>,
 }
 
 impl Grants {
     /// None of `count` places yet.
-    pub(super) fn new(count: u32) -> Self {
+    pub(super) fn new(count: u32, reuse: Reuse) -> Self {
         Self {
             count,
-            free: Vec::with_capacity(count as usize),
+            free: FreeSlots::none_of(count, reuse),
             granted: vec![0; count.div_ceil(GROUP) as usize].into_boxed_slice(),
         }
     }
@@ -29,7 +29,7 @@ impl Grants {
 
     /// Takes one to write.
     pub(super) fn take(&mut self) -> Option<u32> {
-        let place = self.free.pop()?;
+        let place = self.free.take()?;
         self.granted[(place / GROUP) as usize] &= !(1 << (place % GROUP));
         Some(place)
     }
@@ -55,7 +55,7 @@ impl Grants {
         *granted |= mask;
         let mut rest = mask;
         while rest != 0 {
-            self.free.push(first + rest.trailing_zeros());
+            self.free.put(first + rest.trailing_zeros());
             rest &= rest - 1;
         }
         Ok(())
@@ -73,9 +73,10 @@ mod tests {
         #[test]
         fn grants_are_a_set(
             count in 1..200_u32,
+            reuse in proptest::sample::select(vec![Reuse::Newest, Reuse::InTurn]),
             steps in proptest::collection::vec((0..5_u32, any::<u64>(), any::<bool>()), 0..200),
         ) {
-            let mut grants = Grants::new(count);
+            let mut grants = Grants::new(count, reuse);
             let mut oracle = BTreeSet::new();
             for (group, mask, takes) in steps {
                 if takes {
@@ -102,7 +103,7 @@ mod tests {
 
     #[test]
     fn groups_that_cannot_be_are_refused() {
-        assert!(Grants::new(64).grant(u32::MAX, 1).is_err());
-        assert!(Grants::new(64).grant(1, 1).is_err());
+        assert!(Grants::new(64, Reuse::Newest).grant(u32::MAX, 1).is_err());
+        assert!(Grants::new(64, Reuse::Newest).grant(1, 1).is_err());
     }
 }

@@ -13,6 +13,7 @@ use super::put::NodeNumber;
 use super::{HslTuning, lane};
 use crate::lane::{Lane, LaneClass};
 use crate::local::bell::Bell;
+use crate::local::free::Reuse;
 use crate::local::greeting::{Dialect, TERMS_BYTES};
 use crate::local::loans::Loans;
 use crate::local::memory::{Mapping, PeerAccess};
@@ -125,7 +126,7 @@ pub(super) fn sender(
         own.geometry.mode,
         bell.clone(),
     );
-    let loans = Loans::new(slots, row);
+    let loans = Loans::new(slots, row, Reuse::Newest);
     Ok(lane::HslSender::new(
         loans,
         peer.geometry,

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::BytesMut;
 
 use super::loans::Row;
-use super::memory::Mapping;
+use super::memory::{FETCHED_BYTES, Mapping};
 use crate::slot::{ReceivedSlot, SlotOwner};
 
 /// How slots go back to the peer.
@@ -54,6 +54,19 @@ impl<B: GoesBack + 'static> Arrivals<B> {
     /// Where they lie.
     pub(crate) fn row(&self) -> Row {
         self.row
+    }
+
+    /// The slot that is likely to come after this one, of which so many bytes were used, if it is
+    /// worth [fetching](Self::fetch).
+    pub(crate) fn likely_after(&self, slot: u32, length: u32) -> Option<u32> {
+        let is_small = length as usize <= FETCHED_BYTES && self.row.stride >= FETCHED_BYTES;
+        is_small.then(|| self.row.after(slot))
+    }
+
+    /// Fetches the beginning of a slot that is likely to come next, so that it is there when the
+    /// peer says that it is filled.
+    pub(crate) fn fetch(&self, slot: u32) {
+        self.memory.fetch(self.row.slot_at(slot));
     }
 
     /// Where they go.

@@ -8,6 +8,7 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::free::{FreeSlots, Reuse};
 use super::memory::Mapping;
 use crate::lane::{LaneError, TOO_LONG};
 use crate::piece::Piece;
@@ -30,6 +31,11 @@ impl Row {
     /// Where slot `slot` begins.
     pub(crate) fn slot_at(self, slot: u32) -> usize {
         self.at + slot as usize * self.stride
+    }
+
+    /// The slot that comes after `slot` where each has its turn.
+    pub(crate) fn after(self, slot: u32) -> u32 {
+        if slot < self.slots - 1 { slot + 1 } else { 0 }
     }
 
     /// Where the last one ends.
@@ -82,9 +88,8 @@ pub(crate) struct Loans {
     shared: Arc<Unused>,
     /// Who has each slot.
     holders: Box<[Holder]>,
-    /// Slots that nobody has; the last one was used last, and is lent first, while the
-    /// caches still know it.
-    free: Vec<u32>,
+    /// Slots that nobody has.
+    free: FreeSlots,
     /// How many are with the peer.
     with_peer: usize,
 }
@@ -102,7 +107,7 @@ enum Holder {
 
 impl Loans {
     /// Over slots that nothing else uses, in memory that no other process can write.
-    pub(crate) fn new(memory: Arc<Mapping>, row: Row) -> Self {
+    pub(crate) fn new(memory: Arc<Mapping>, row: Row, reuse: Reuse) -> Self {
         assert!(memory.is_ours_alone());
         let slots = row.slots;
         Self {
@@ -113,7 +118,7 @@ impl Loans {
                 any: AtomicBool::new(false),
             }),
             holders: vec![Holder::Free; slots as usize].into_boxed_slice(),
-            free: (0..slots).rev().collect(),
+            free: FreeSlots::all_of(slots, reuse),
             with_peer: 0,
         }
     }
@@ -135,7 +140,7 @@ impl Loans {
 
     /// Lends a slot that nobody has.
     pub(crate) fn lend(&mut self) -> Option<LentSlot> {
-        let slot = self.free.pop()?;
+        let slot = self.free.take()?;
         self.holders[slot as usize] = Holder::Lent;
         let Unused { memory, row, .. } = &*self.shared;
         let bytes = row.slot_in(memory, slot, row.slot_bytes);
@@ -150,7 +155,7 @@ impl Loans {
 
     /// Fills a slot that nobody has with a copy of `pieces`, one after the other, for the peer.
     pub(crate) fn fill(&mut self, pieces: &[Piece<'_>]) -> Option<u32> {
-        let slot = *self.free.last()?;
+        let slot = self.free.next()?;
         let Unused { memory, row, .. } = &*self.shared;
         let mut filled = 0;
         for piece in pieces {
@@ -171,7 +176,7 @@ impl Loans {
             }
             filled += from.len();
         }
-        self.free.pop();
+        self.free.take();
         self.holders[slot as usize] = Holder::Peer;
         self.with_peer += 1;
         Some(slot)
@@ -202,7 +207,7 @@ impl Loans {
             _ => return false,
         }
         self.with_peer -= 1;
-        self.free.push(slot);
+        self.free.put(slot);
         true
     }
 
@@ -213,7 +218,7 @@ impl Loans {
             self.shared.any.store(false, Ordering::Relaxed);
             for slot in unused.drain(..) {
                 self.holders[slot as usize] = Holder::Free;
-                self.free.push(slot);
+                self.free.put(slot);
             }
         }
     }

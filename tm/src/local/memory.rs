@@ -5,6 +5,8 @@
 
 #![allow(unsafe_code)]
 
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+use std::arch::asm;
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,6 +19,11 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::sync::{Word, Words};
+
+/// Bytes that are fetched ahead: two lines of memory.
+pub(crate) const FETCHED_BYTES: usize = 128;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+const LINE_BYTES: usize = 64;
 
 /// What both sides require of shared memory: it never changes its size (an access beyond its
 /// end would kill the process), and no seal is added or missing later.
@@ -181,6 +188,23 @@ impl Mapping {
         // SAFETY: `offset` is within the mapping, which is one allocation.
         let start = unsafe { self.start.add(offset) };
         NonNull::slice_from_raw_parts(start, length)
+    }
+
+    /// Fetches the first [`FETCHED_BYTES`] from `offset` on, which another processor is likely to
+    /// have written, or to write. A hint: nothing is read.
+    pub(crate) fn fetch(&self, offset: usize) {
+        let start = self.range(offset, FETCHED_BYTES).cast::<u8>();
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        for line in [0, LINE_BYTES] {
+            let line = start.as_ptr().wrapping_add(line);
+            // SAFETY: the instruction changes nothing that a program can see, whatever it points
+            // to, which is within the mapping (`range`).
+            unsafe {
+                asm!("prefetcht0 [{}]", in(reg) line, options(nostack, preserves_flags, readonly));
+            }
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        let _ = start;
     }
 
     fn word_range<W>(&self, offset: usize, count: usize) -> NonNull<W> {

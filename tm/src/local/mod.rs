@@ -7,8 +7,10 @@
 //! | `ring` | entries from one side to the other, told apart by a phase bit |
 //! | `armed` | who sleeps, so that only sleepers are woken |
 //! | `bell` | the socket that wakes them, and tells that the peer is gone |
+//! | `free` | slots that may be filled, and which of them is next |
 //! | `loans` | which slots of this side's are free, lent, or with the peer |
 //! | `arrivals` | which slots the peer has filled, and how they go back |
+//! | `untold` | slots that were read, until their sender is told |
 //! | `meeting` | sockets in a folder, where nodes find each other |
 //! | `stranger` | a connection, and how it becomes a lane |
 //! | `greeting` | what both sides say first, with descriptors beside it |
@@ -17,6 +19,7 @@
 pub(crate) mod armed;
 pub(crate) mod arrivals;
 pub(crate) mod bell;
+pub(crate) mod free;
 pub(crate) mod greeting;
 pub(crate) mod loans;
 pub(crate) mod meeting;
@@ -24,6 +27,7 @@ pub(crate) mod memory;
 pub(crate) mod ring;
 pub(crate) mod stranger;
 pub(crate) mod sync;
+pub(crate) mod untold;
 
 #[cfg(test)]
 mod tests;

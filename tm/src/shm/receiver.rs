@@ -14,10 +14,11 @@ use super::violation;
 use crate::lane::{LaneError, LaneReceiver, ReceivedSlot, Shape};
 use crate::local::LOOKS_BETWEEN_CHECKS;
 use crate::local::armed::{ArmedFlag, ArmedWatch};
-use crate::local::arrivals::{Arrivals, GoesBack};
+use crate::local::arrivals::Arrivals;
 use crate::local::bell::Bell;
 use crate::local::memory::{OwnWords, PeerWords};
 use crate::local::ring::{RingReader, SharedRingWriter};
+use crate::local::untold::Untold;
 use crate::poller::Interest;
 
 #[derive(Debug)]
@@ -25,6 +26,10 @@ pub(super) struct ShmReceiver {
     slots: Arc<Arrivals<Returns>>,
     published: RingReader<PeerWords, 1>,
     armed: ArmedFlag<OwnWords>,
+    /// Slots that were read and have not been returned.
+    untold: Untold<u32>,
+    /// The slot that is likely to come next, if it is worth fetching.
+    likely: Option<u32>,
     /// Calls that found nothing since the peer was last known to be there.
     looks: u32,
     state: State,
@@ -55,6 +60,8 @@ impl ShmReceiver {
             )),
             published: RingReader::new(peer.words(PUBLISH_AT, entries)),
             armed: ArmedFlag::new(own.words(RECEIVER_ARMED_AT, 1)),
+            untold: Untold::new(peer.geometry().slots()),
+            likely: None,
             looks: 0,
             state: State::Open,
         }
@@ -74,6 +81,7 @@ impl ShmReceiver {
         self.looks = 0;
         self.armed.disarm();
         let Entry { slot, length } = entry;
+        self.likely = self.slots.likely_after(slot, length);
         take(&self.slots, slot, length).map(Some).map_err(|what| {
             self.state = State::Violated;
             violation(format!(
@@ -84,6 +92,13 @@ impl ShmReceiver {
 
     /// Nothing is published now. Returns whether the peer is there, as far as is known: it is
     /// looked for now and then.
+    /// Returns the slots that were read.
+    fn tell(&mut self) {
+        if !self.untold.is_empty() {
+            self.slots.back().give_all_back(self.untold.take());
+        }
+    }
+
     fn is_peer_there(&mut self) -> bool {
         self.looks += 1;
         if self.looks >= LOOKS_BETWEEN_CHECKS {
@@ -118,6 +133,7 @@ impl LaneReceiver for ShmReceiver {
     }
 
     fn try_receive_slot(&mut self) -> Result<Option<ReceivedSlot>, LaneError> {
+        self.tell();
         if let Some(slot) = self.take(Arrivals::receive)? {
             return Ok(Some(slot));
         }
@@ -131,21 +147,29 @@ impl LaneReceiver for ShmReceiver {
 
     fn try_receive_copy(&mut self, into: &mut BytesMut) -> Result<Option<usize>, LaneError> {
         let mut copy = |slots: &Arc<Arrivals<Returns>>, slot, length| {
-            let bytes = slots.copy(slot, length, into)?;
-            slots.back().give_back(slot);
-            Ok(bytes)
+            Ok((slots.copy(slot, length, into)?, slot))
         };
-        if let Some(bytes) = self.take(&mut copy)? {
-            return Ok(Some(bytes));
+        let mut copied = self.take(&mut copy)?;
+        if copied.is_none() {
+            if self.looks > 0 {
+                self.tell();
+            }
+            if self.is_peer_there() {
+                return Ok(None);
+            }
+            copied = self.take(copy)?;
         }
-        if self.is_peer_there() {
-            return Ok(None);
+        let (bytes, slot) = copied.ok_or(LaneError::Closed)?;
+        if self.untold.add(slot) {
+            self.tell();
         }
-        let last = self.take(copy)?;
-        last.map(Some).ok_or(LaneError::Closed)
+        Ok(Some(bytes))
     }
 
     fn may_have_arrived(&self) -> bool {
+        if let Some(slot) = self.likely {
+            self.slots.fetch(slot);
+        }
         self.published.has_next()
     }
 
@@ -153,6 +177,7 @@ impl LaneReceiver for ShmReceiver {
         // Before arming: a ring that this takes in belongs to an earlier arming, or its
         // cause is found by the look below.
         self.check_peer();
+        self.tell();
         self.armed.arm();
         if self.published.has_next() && self.state != State::Violated {
             self.armed.disarm();

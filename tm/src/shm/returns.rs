@@ -29,11 +29,20 @@ impl Returns {
     }
 }
 
-impl GoesBack for Returns {
-    fn give_back(&self, slot: u32) {
-        self.ring.publish(Entry { slot, length: 0 }.to_words());
+impl Returns {
+    /// Returns all of these, and wakes the peer for them once if it sleeps.
+    pub(super) fn give_all_back(&self, slots: impl Iterator<Item = u32>) {
+        for slot in slots {
+            self.ring.publish(Entry { slot, length: 0 }.to_words());
+        }
         if self.sender.must_wake() {
             self.bell.ring();
         }
+    }
+}
+
+impl GoesBack for Returns {
+    fn give_back(&self, slot: u32) {
+        self.give_all_back([slot].into_iter());
     }
 }

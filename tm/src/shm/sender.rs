@@ -12,6 +12,7 @@ use crate::lane::{LaneError, LaneSender, LentSlot, Piece, Shape};
 use crate::local::LOOKS_BETWEEN_CHECKS;
 use crate::local::armed::{ArmedFlag, ArmedWatch};
 use crate::local::bell::Bell;
+use crate::local::free::Reuse;
 use crate::local::loans::Loans;
 use crate::local::memory::{OwnWords, PeerWords};
 use crate::local::ring::{RingReader, RingWriter};
@@ -34,7 +35,12 @@ impl ShmSender {
     pub(super) fn new(own: &OwnMemory, peer: &PeerMemory, bell: Bell) -> Self {
         let entries = own.geometry().ring_entries();
         Self {
-            slots: Loans::new(Arc::clone(own.mapping()), own.geometry().row()),
+            // They are taken back when none is free: each is used in its turn anyway.
+            slots: Loans::new(
+                Arc::clone(own.mapping()),
+                own.geometry().row(),
+                Reuse::InTurn,
+            ),
             publish: RingWriter::new(own.words(PUBLISH_AT, entries)),
             returned: RingReader::new(peer.words(RETURN_AT, entries)),
             armed: ArmedFlag::new(own.words(SENDER_ARMED_AT, 1)),

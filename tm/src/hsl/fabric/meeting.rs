@@ -29,6 +29,7 @@ use crate::hsl::layout::{Geometry, REGISTERED_AT};
 use crate::hsl::put::NodeNumber;
 use crate::hsl::terms::numbers;
 use crate::lane::{Establishing, Lane, LaneClass, LaneError, Upgrade};
+use crate::local::free::Reuse;
 use crate::local::loans::Loans;
 use crate::local::memory::Mapping;
 use crate::protocol::HslTuning;
@@ -266,7 +267,7 @@ pub(super) struct Halves {
 impl Halves {
     pub(super) fn lane(self) -> Lane {
         let [here, there] = self.geometries;
-        let loans = Loans::new(self.slots, there.send_row());
+        let loans = Loans::new(self.slots, there.send_row(), Reuse::Newest);
         let (card, answers) = self.sending;
         let sender = HslSender::<FabricDevice>::new(loans, there, card, answers, self.peer);
         let (card, messages) = self.receiving;

@@ -16,6 +16,7 @@ use crate::lane::{LaneError, LaneReceiver, ReceivedSlot, Shape};
 use crate::local::LOOKS_BETWEEN_CHECKS;
 use crate::local::arrivals::Arrivals;
 use crate::local::memory::Mapping;
+use crate::local::untold::Untold;
 use crate::poller::Interest;
 
 #[derive(Debug)]
@@ -26,15 +27,13 @@ pub(crate) struct HslReceiver<D: Device> {
     buffers: Arc<Arrivals<BufferBack<D::Sending>>>,
     answers: Arc<Answers<D::Sending>>,
     /// Slots that were read and that the other side has not been told of.
-    untold: u32,
+    untold: Untold<(Place, u32)>,
+    /// The control slot that is likely to be written next, if it is worth fetching.
+    likely: Option<u32>,
     /// Calls that found nothing since the peer was last known to be there.
     looks: u32,
     state: State,
 }
-
-/// Slots that were read before the other side is told of them: an answer is an entry in its
-/// list, and has room for those of a whole group.
-const UNTOLD_MOST: u32 = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -74,7 +73,9 @@ where
             control,
             buffers,
             answers,
-            untold: 0,
+            // An answer is an entry in the other side's list, and has room for a whole group.
+            untold: Untold::new(geometry.slots()),
+            likely: None,
             looks: 0,
             state: State::Open,
         }
@@ -99,7 +100,10 @@ where
         let Received { message, .. } = received;
         let length = length_with_parts(&received);
         let taken = match kind_of(message) {
-            Some((Kind::Short, slot)) => take(self, Place::Control, slot, length),
+            Some((Kind::Short, slot)) => {
+                self.likely = self.control.likely_after(slot, length);
+                take(self, Place::Control, slot, length)
+            }
             Some((Kind::Data, slot)) => take(self, Place::Buffer, slot, length),
             _ => Err("that is no message of a lane"),
         };
@@ -117,20 +121,15 @@ where
         }
     }
 
-    /// A slot was read: the other side is told with several others, or when nothing more has come.
-    fn lay_down(&mut self, (place, slot): (Place, u32)) {
-        self.answers.lay_down(place, slot);
-        self.untold += 1;
-        if self.untold >= UNTOLD_MOST.min(self.geometry.slots() / 4) {
-            self.tell();
-        }
-    }
-
     /// Tells the other side which slots were read.
     fn tell(&mut self) {
-        if std::mem::take(&mut self.untold) > 0 {
-            self.answers.tell();
+        if self.untold.is_empty() {
+            return;
         }
+        for (place, slot) in self.untold.take() {
+            self.answers.lay_down(place, slot);
+        }
+        self.answers.tell();
     }
 
     /// Nothing has come now. Returns whether the peer is there, as far as is known: it is looked
@@ -180,6 +179,7 @@ where
     }
 
     fn try_receive_slot(&mut self) -> Result<Option<ReceivedSlot>, LaneError> {
+        self.tell();
         if let Some(slot) = self.take(Self::receive)? {
             return Ok(Some(slot));
         }
@@ -201,18 +201,25 @@ where
         };
         let mut copied = self.take(&mut copy)?;
         if copied.is_none() {
-            self.tell();
+            if self.looks > 0 {
+                self.tell();
+            }
             if self.is_peer_there() {
                 return Ok(None);
             }
             copied = self.take(&mut copy)?;
         }
         let (bytes, read) = copied.ok_or(LaneError::Closed)?;
-        self.lay_down(read);
+        if self.untold.add(read) {
+            self.tell();
+        }
         Ok(Some(bytes))
     }
 
     fn may_have_arrived(&self) -> bool {
+        if let Some(slot) = self.likely {
+            self.control.fetch(slot);
+        }
         self.list.may_have_next()
     }
 

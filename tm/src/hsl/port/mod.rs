@@ -71,6 +71,7 @@ use super::put::{
 use super::registration::RegistrationLimits;
 use crate::hsl::violation;
 use crate::lane::{LaneError, ReceivedSlot};
+use crate::local::free::Reuse;
 use crate::local::memory::{Mapping, SharedBytes};
 use crate::poller::Interest;
 use incoming::{Incoming, Segment};
@@ -209,7 +210,7 @@ impl<D: PortDevice> Port<D> {
             arena: Arena::new(bytes.clone(), at, capacity),
             staging: Staging::new(bytes.clone(), own_geometry.staging_row()),
             bytes,
-            control: Grants::new(peer_geometry.control_row().slots),
+            control: Grants::new(peer_geometry.control_row().slots, Reuse::InTurn),
             outgoing: Outgoing::new(),
             incoming: Incoming::new(&own, own_geometry),
             arrived: VecDeque::new(),
