@@ -8,6 +8,7 @@ use madgate_tm::{Lane, LaneClass};
 use super::limits::{ATTEMPTS_AT_ONCE, BACKOFF_FIRST, BACKOFF_LONGEST};
 use super::link::{LinkEvent, LinkRequest, Party};
 use super::twins::Twins;
+use crate::cluster::NodeId;
 use crate::handshake::random_u64;
 
 /// What is dialled, and for whom.
@@ -37,6 +38,10 @@ struct Dial {
     attempts: u32,
     backoff: Duration,
     last_error: Option<String>,
+    /// The incarnation of the peer that was last heard of.
+    incarnation: Option<u64>,
+    /// Whether that one has come since the last attempt.
+    is_fresh: bool,
 }
 
 #[derive(Debug)]
@@ -77,10 +82,12 @@ impl Dials {
             attempts: 0,
             backoff: BACKOFF_FIRST,
             last_error: None,
+            incarnation: None,
+            is_fresh: false,
         });
         if let State::Up { since } = dial.state {
             let was_stable = now.duration_since(since) >= BACKOFF_LONGEST;
-            let until = if was_stable {
+            let until = if was_stable || dial.is_fresh {
                 dial.backoff = BACKOFF_FIRST;
                 now
             } else {
@@ -89,6 +96,22 @@ impl Dials {
             dial.state = State::Resting { until };
             dial.attempts = 0;
             dial.last_error = None;
+        }
+    }
+
+    /// A link from `peer` has come: a new incarnation of it is there, whatever became of attempts
+    /// to reach the one before.
+    pub(super) fn heard_of(&mut self, peer: NodeId, incarnation: u64, now: Instant) {
+        for (key, dial) in &mut self.dials {
+            if key.request.peer != peer || dial.incarnation == Some(incarnation) {
+                continue;
+            }
+            dial.incarnation = Some(incarnation);
+            dial.is_fresh = true;
+            dial.backoff = BACKOFF_FIRST;
+            if let State::Resting { until } = &mut dial.state {
+                *until = now.min(*until);
+            }
         }
     }
 
@@ -112,6 +135,7 @@ impl Dials {
         let (key, dial) = self.dials.iter_mut().find(|(_, dial)| is_due(dial))?;
         let link = random_u64();
         dial.attempts = dial.attempts.saturating_add(1);
+        dial.is_fresh = false;
         dial.state = State::UnderWay {
             link,
             until: now + patience,
@@ -237,7 +261,7 @@ impl Dial {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::{NetworkId, NodeId};
+    use crate::cluster::NetworkId;
     use crate::conductor::LinkKind;
 
     const PATIENCE: Duration = Duration::from_secs(5);
@@ -283,6 +307,43 @@ mod tests {
             longest = (2 * longest).min(BACKOFF_LONGEST);
             now = next;
         }
+    }
+
+    #[test]
+    fn a_peer_that_comes_anew_is_dialled_at_once() {
+        let now = Instant::now();
+        let mut dials = Dials::default();
+        dials.dial(key(1), now);
+        for _ in 0..5 {
+            let due = dials.next_deadline().unwrap();
+            let attempt = dials.poll_due(due, PATIENCE).unwrap();
+            dials.fail(attempt, "refused", false, due);
+        }
+        let rests = |dials: &Dials| dials.next_deadline().is_some_and(|at| at > now);
+        assert!(rests(&dials));
+        dials.heard_of(NodeId(2), 7, now);
+        assert!(rests(&dials), "that was another one");
+        dials.heard_of(NodeId(1), 7, now);
+        let attempt = dials.poll_due(now, PATIENCE).unwrap();
+        // The same incarnation says nothing new.
+        dials.fail(attempt, "refused", false, now);
+        dials.heard_of(NodeId(1), 7, now);
+        assert!(rests(&dials));
+        // Nor does a link that was closed as soon as it was up, unless its peer is another now.
+        dials.heard_of(NodeId(1), 8, now);
+        let up = |dials: &mut Dials| {
+            dials.poll_due(now, PATIENCE).unwrap();
+            dials.dials.get_mut(&key(1)).unwrap().state = State::Up { since: now };
+            dials.under_way -= 1;
+        };
+        up(&mut dials);
+        dials.dial(key(1), now);
+        assert!(rests(&dials));
+        dials.heard_of(NodeId(1), 9, now);
+        up(&mut dials);
+        dials.heard_of(NodeId(1), 10, now);
+        dials.dial(key(1), now);
+        assert!(!rests(&dials));
     }
 
     #[test]

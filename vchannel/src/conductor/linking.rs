@@ -117,7 +117,10 @@ impl Agent {
         let until = now + self.patience.handshake;
         if let Some((urgent, bulk)) = self.pairs.add(key, hello.class, lane, until) {
             let party = Party::that_accepts(hello.kind);
-            self.link_up(party, request, hello.incarnation, false, (urgent, bulk));
+            let lanes = (urgent, bulk);
+            if self.link_up(party, request, hello.incarnation, false, lanes) {
+                self.dials.heard_of(hello.node, hello.incarnation, now);
+            }
         }
     }
 
