@@ -56,7 +56,7 @@ impl SourceFlow {
 
     /// Packs what retention allows, block by block. Returns whether it stopped before that.
     pub(crate) fn pack(&mut self, ledger: &mut Ledger, random: &mut Random) -> bool {
-        while self.outgoing.backlog_bytes() < self.retention {
+        while self.outgoing.retained_bytes() < self.retention {
             let Some(packing) = &mut self.packing else {
                 let Some(message) = self.script.pop() else {
                     return false;
