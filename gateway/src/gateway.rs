@@ -20,7 +20,7 @@ use crate::fitting::Fitting;
 use crate::keeper::Keeper;
 use crate::receiver::Receiver;
 use crate::receiver::crew::Crew;
-use crate::router::{Router, largest_fragment};
+use crate::router::Router;
 use crate::sender::Sender;
 
 /// The least part of a gateway's memory that must be left for promises when its receivers'
@@ -81,7 +81,7 @@ impl Gateway {
     /// # Errors
     /// [`StartError::MemoryTooSmall`] when it has not.
     pub fn check_memory(cluster: &Cluster, node: NodeId) -> Result<(), StartError> {
-        let largest_fragment = largest_fragment(cluster, node);
+        let largest_fragment = cluster.largest_fragment_bytes(node);
         MemoryPlan::new(cluster, node, largest_fragment).map(drop)
     }
 

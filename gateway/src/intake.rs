@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use madgate_gtm::transit::{Lane, LinkId, Outcome, Run};
-use madgate_gtm::wire::{Opening, Refusal};
+use madgate_gtm::wire::{Opening, Refusal, URGENT_FRAME_BYTES};
 use madgate_gtm::{Header, Kind, Time};
 use madgate_tm::LaneClass;
 use madgate_vchannel::conductor::{LinkRequest, Party};
@@ -15,7 +15,7 @@ use crate::fault::Fault;
 use crate::frame::{Frame, Memory};
 use crate::link::Link;
 use crate::router::Unroutable;
-use crate::scan::{Item, URGENT_FRAME_BYTES};
+use crate::scan::Item;
 
 impl Engine {
     /// Takes the `items` of a batch in, which came at `now`; `whole` is the bytes that they

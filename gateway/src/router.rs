@@ -31,15 +31,6 @@ pub(crate) struct Router {
     largest_fragment: u32,
 }
 
-/// The largest fragment of any channel that `node` is in.
-pub(crate) fn largest_fragment(cluster: &Cluster, node: NodeId) -> u32 {
-    let ours = cluster
-        .channel_ids()
-        .filter(|channel| cluster.is_in_channel(node, *channel));
-    let fragments = ours.map(|channel| cluster.channel(channel).mtu);
-    fragments.max().unwrap_or(0)
-}
-
 impl Router {
     pub(crate) fn new(cluster: Arc<Cluster>, node: NodeId) -> Self {
         let is_ours = |channel: &_| cluster.is_in_channel(node, *channel);
@@ -47,7 +38,7 @@ impl Router {
             .channel_ids()
             .map(|channel| is_ours(&channel).then(|| Routes::new(Arc::clone(&cluster), channel)))
             .collect();
-        let largest_fragment = largest_fragment(&cluster, node);
+        let largest_fragment = cluster.largest_fragment_bytes(node);
         Self {
             cluster,
             node,

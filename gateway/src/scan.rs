@@ -11,17 +11,13 @@ use std::ops::Range;
 use madgate_gtm::Header;
 use madgate_gtm::transit::{Lane, Run};
 use madgate_gtm::wire::{
-    CHARGE_PER_FRAME, Flags, HEADER_BYTES, HeaderRef, Kind, OPENING_BYTES, Opening,
-    SMALL_PAYLOAD_BYTES, checksum,
+    CHARGE_PER_FRAME, Flags, HEADER_BYTES, HeaderRef, Kind, Opening, checksum,
 };
 
 use crate::fault::Fault;
 
 /// Bytes of frames of one flow that go on as one at most: one turn between flows.
 pub(crate) const RUN_BYTES: usize = 64 << 10;
-
-/// The largest frame of an urgent lane.
-pub(crate) const URGENT_FRAME_BYTES: usize = HEADER_BYTES + SMALL_PAYLOAD_BYTES + OPENING_BYTES;
 
 /// What a lane may carry.
 #[derive(Debug, Clone, Copy)]

@@ -6,13 +6,13 @@ use std::sync::{Arc, Weak};
 use bytes::BytesMut;
 use madgate_gtm::Time;
 use madgate_gtm::transit::Lane;
-use madgate_gtm::wire::AHEAD_BYTES;
+use madgate_gtm::wire::{AHEAD_BYTES, URGENT_FRAME_BYTES};
 use madgate_tm::{Gather, LaneClass, LaneReceiver, ReceivedSlot, Shape};
 
 use super::straight::Straight;
 use super::stream::Coming;
 use crate::link::Link;
-use crate::scan::{Rules, URGENT_FRAME_BYTES};
+use crate::scan::Rules;
 
 /// One lane. What is kept between two turns is the part of a frame that has arrived, and
 /// nothing while there is none: a thousand idle links cost next to nothing.

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use madgate_gtm::FlowKey;
-use madgate_gtm::wire::WireError;
+use madgate_gtm::wire::{OPENING_BYTES, URGENT_FRAME_BYTES, WireError};
 
 use super::*;
 

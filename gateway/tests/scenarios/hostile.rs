@@ -308,6 +308,16 @@ fn misbehave(target: Target) {
         header.length = u32::try_from(MAX_PAYLOAD_BYTES).unwrap() + 1;
         [&header.to_bytes()[..], &[1; 64]].concat()
     });
+    scene.closes("a length beyond all fragments", LaneClass::Bulk, |flow| {
+        let mut header = flow.next();
+        header.length = 8 << 20;
+        [&header.to_bytes()[..], &[1; 64]].concat()
+    });
+    scene.closes("a length beyond small frames", urgent, |flow| {
+        let mut header = flow.next();
+        header.length = 5000;
+        header.to_bytes().to_vec()
+    });
     scene.closes("a large frame among small ones", urgent, |flow| {
         let mut header = flow.next();
         header.length = 1 << 20;

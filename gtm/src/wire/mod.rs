@@ -29,6 +29,8 @@ pub use raw::HeaderRef;
 /// flow is guaranteed at every hop ([`GUARANTEED_BYTES`](crate::budget::GUARANTEED_BYTES)),
 /// with an opening in front, and travels on the urgent lane.
 pub const SMALL_PAYLOAD_BYTES: usize = 3904;
+/// The largest frame of an urgent lane: a small one that opens its flow.
+pub const URGENT_FRAME_BYTES: usize = HEADER_BYTES + OPENING_BYTES + SMALL_PAYLOAD_BYTES;
 
 const _: () = assert!(
     SMALL_PAYLOAD_BYTES as u64 + OPENING_BYTES as u64 + CHARGE_PER_FRAME

@@ -299,6 +299,16 @@ impl Cluster {
             .any(|network| channel.networks.contains(&network))
     }
 
+    /// The largest fragment of any channel that a node is in.
+    #[must_use]
+    pub fn largest_fragment_bytes(&self, node: NodeId) -> u32 {
+        let ours = self
+            .channel_ids()
+            .filter(|channel| self.is_in_channel(node, *channel));
+        let fragments = ours.map(|channel| self.channel(channel).mtu);
+        fragments.max().unwrap_or(0)
+    }
+
     /// How fast a gateway may send to a node, over each network: the node's own `rate`.
     #[must_use]
     pub fn node_rate(&self, node: NodeId) -> Option<Rate> {

@@ -15,10 +15,11 @@ use madgate_gtm::{Header, Kind, Time};
 use madgate_tm::{Crowd, Interest, LaneClass, Poller, Ready};
 
 use super::Inner;
+use super::core::REGULAR_FRAGMENT_BYTES;
 use super::input::{BATCH_BYTES, Input, InputError};
 use super::links::{Link, LinkOutput};
 use super::wait::Goal;
-use crate::conductor::{EstablishedLink, LinkEvent, Party};
+use crate::conductor::{EstablishedLink, LinkEvent, LinkKind, Party};
 
 /// Looks at lanes of shared memory in one pass, while spinning: what else there is to do in a
 /// pass takes as long as a dozen of them, in which nothing that arrives would be seen.
@@ -26,6 +27,10 @@ const SLOT_LOOKS: u32 = 64;
 
 /// Passes over slots in shared memory between two looks at descriptors, while spinning.
 const SLOT_PASSES: u32 = 8;
+
+/// The same where all lanes are of shared memory, and descriptors only tell of peers that are gone
+/// and of new links.
+const SLOT_PASSES_ALONE: u32 = 64;
 
 /// Passes over the lane that brought something last between two looks at all descriptors,
 /// while spinning: one system call instead of two.
@@ -125,9 +130,16 @@ impl Driver {
 
     /// How often all descriptors are looked at while spinning: what is looked at in between
     /// costs less.
-    const fn passes_per_look(&self, is_straight: bool) -> u32 {
+    fn passes_per_look(&self, is_straight: bool) -> u32 {
+        if self.has_static_inputs() {
+            let are_all = self.static_inputs.len() == self.inputs.len();
+            return if are_all {
+                SLOT_PASSES_ALONE
+            } else {
+                SLOT_PASSES
+            };
+        }
         match self.hot {
-            _ if self.has_static_inputs() => SLOT_PASSES,
             Some(_) if !is_straight => HOT_PASSES,
             _ => 1,
         }
@@ -658,11 +670,18 @@ impl Inner {
             }
             index
         };
-        self.add_input(
-            driver,
-            Input::new(index, LaneClass::Urgent, urgent.receiver),
-        );
-        self.add_input(driver, Input::new(index, LaneClass::Bulk, bulk.receiver));
+        let largest = if request.kind == LinkKind::Regular {
+            REGULAR_FRAGMENT_BYTES
+        } else {
+            self.cluster.largest_fragment_bytes(self.node)
+        };
+        for (class, receiver) in [
+            (LaneClass::Urgent, urgent.receiver),
+            (LaneClass::Bulk, bulk.receiver),
+        ] {
+            let input = Input::new(index, class, receiver, largest);
+            self.add_input(driver, input);
+        }
         let mut core = self.lock();
         core.link_is_up(index, now);
         self.wake_waiters(&core);

@@ -10,7 +10,8 @@ mod tests;
 
 use bytes::BytesMut;
 use madgate_gtm::wire::{
-    AHEAD_BYTES, DESCRIPTOR_BYTES, Flags, HEADER_BYTES, Kind, SMALL_PAYLOAD_BYTES, checksum,
+    AHEAD_BYTES, DESCRIPTOR_BYTES, Flags, HEADER_BYTES, Kind, SMALL_PAYLOAD_BYTES,
+    URGENT_FRAME_BYTES, checksum,
 };
 use madgate_gtm::{Header, Reassembly, Time};
 use madgate_tm::{Gather, LaneClass, LaneError, LaneReceiver, ReceivedSlot, Shape};
@@ -20,6 +21,7 @@ use super::arrival::{Destination, FrameFault, Wanted};
 use super::core::Core;
 use super::kept::{KeptSlot, KeptSlots};
 use super::wait::Goal;
+use crate::cluster::FRAME_OVERHEAD_BYTES;
 
 /// Bytes of a bulk frame that tell where its payload goes: header and descriptor.
 const HEAD_BYTES: usize = HEADER_BYTES + DESCRIPTOR_BYTES;
@@ -59,6 +61,8 @@ pub(crate) struct Input {
     pub(crate) link: u32,
     pub(crate) class: LaneClass,
     pub(crate) receiver: Box<dyn LaneReceiver>,
+    /// Bytes of a frame at most: what claims to be longer is not waited for.
+    largest_frame: usize,
     is_static: bool,
     /// Whether the last payload went straight to the block that is being unpacked.
     goes_straight: bool,
@@ -85,13 +89,24 @@ struct Arriving {
 }
 
 impl Input {
-    pub(crate) fn new(link: u32, class: LaneClass, receiver: Box<dyn LaneReceiver>) -> Self {
+    /// A lane of a link; frames of the bulk lane have a fragment of `largest_fragment` bytes at
+    /// most.
+    pub(crate) fn new(
+        link: u32,
+        class: LaneClass,
+        receiver: Box<dyn LaneReceiver>,
+        largest_fragment: u32,
+    ) -> Self {
         let shape = receiver.shape();
         let is_static = matches!(shape, Shape::Static { .. });
         Self {
             link,
             class,
             receiver,
+            largest_frame: match class {
+                LaneClass::Urgent => URGENT_FRAME_BYTES,
+                LaneClass::Bulk => largest_fragment as usize + FRAME_OVERHEAD_BYTES,
+            },
             is_static,
             goes_straight: false,
             gather: Gather::new(),
@@ -183,7 +198,14 @@ impl Input {
         }
         let link = self.link;
         let used = inner.with_core_for(goal, |core| handle_frames(core, link, scratch, now))?;
-        self.batch.extend_from_slice(&scratch[used..]);
+        let rest = &scratch[used..];
+        if let Some(head) = rest.first_chunk::<HEADER_BYTES>() {
+            let header = Header::check(head).map_err(FrameFault::from)?;
+            if header.frame_bytes() > self.largest_frame {
+                return Err(too_long(&header.read()).into());
+            }
+        }
+        self.batch.extend_from_slice(rest);
         Ok(received)
     }
 
@@ -226,6 +248,9 @@ impl Input {
         let mut leads = 0;
         while let Some(head) = self.batch[leads..].first_chunk::<HEADER_BYTES>() {
             let header = Header::check(head).map_err(FrameFault::from)?;
+            if header.frame_bytes() > self.largest_frame {
+                return Err(too_long(&header.read()).into());
+            }
             let end = leads + header.frame_bytes();
             if !header.is_data() || end > self.batch.len() {
                 break;
@@ -598,10 +623,6 @@ fn handle_each_frame(
     while let Some(head) = bytes[used..].first_chunk::<HEADER_BYTES>() {
         let header = Header::check(head)?;
         let Some(frame) = bytes[used..].get(..header.frame_bytes()) else {
-            if header.frame_bytes() > BATCH_BYTES / 2 {
-                let length = header.read().length;
-                return Err(madgate_gtm::wire::WireError::TooLong(length).into());
-            }
             break;
         };
         if !header.is_data() {
@@ -619,6 +640,10 @@ fn handle_each_frame(
         used += frame.len();
     }
     Ok(used)
+}
+
+fn too_long(header: &Header) -> FrameFault {
+    madgate_gtm::wire::WireError::TooLong(header.length).into()
 }
 
 fn split_frame() -> FrameFault {

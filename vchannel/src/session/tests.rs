@@ -230,7 +230,7 @@ fn what_a_peer_sent_before_it_went_is_taken_in() {
         slots: vec![ping(1), ping(2)].into_iter(),
         file: fs::File::open("/dev/null").unwrap(),
     };
-    let mut input = Input::new(link, LaneClass::Urgent, Box::new(lane));
+    let mut input = Input::new(link, LaneClass::Urgent, Box::new(lane), 1 << 20);
     let mut receive = || {
         let mut look = |_: &mut Core| false;
         let mut goal = Goal::new(None, &mut look);

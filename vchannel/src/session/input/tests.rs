@@ -148,7 +148,7 @@ impl Receiving {
         };
         let mut receiving = Self {
             node,
-            input: Input::new(link, LaneClass::Bulk, Stream::of(&pieces)),
+            input: Input::new(link, LaneClass::Bulk, Stream::of(&pieces), 1 << 20),
             pieces,
             flow,
             position: 0,
@@ -263,6 +263,16 @@ fn small_frames_in_front_of_large_ones_arrive_wherever_the_stream_is_cut() {
             }
         }
     }
+}
+
+#[test]
+fn what_claims_to_be_longer_than_any_frame_is_not_waited_for() {
+    let mut receiving = Receiving::new();
+    let mut head = receiving.frame(Flags::DESCRIBED, 0, &record(&contents(0, LARGE)));
+    head.truncate(AHEAD_BYTES / 2);
+    head[12..16].copy_from_slice(&(8_u32 << 20).to_le_bytes());
+    let error = receiving.receive(&head, &[]).unwrap_err();
+    assert!(matches!(error, InputError::Fault(_)), "{error}");
 }
 
 #[test]
