@@ -193,18 +193,18 @@ fn describe_channel(cluster: &Cluster, id: ChannelId, out: &mut String) -> std::
     let nodes: usize = places.iter().map(|place| place.nodes.len()).sum();
     let pairs = count_pairs(&places);
     writeln!(out, "channel {}: {networks}", channel.name)?;
-    writeln!(out, "  nodes         {nodes}")?;
     writeln!(
         out,
-        "  pairs         {}, of which {} {} gateways",
-        grouped(pairs.all),
-        grouped(pairs.crossing),
-        if pairs.crossing == 1 {
-            "crosses"
-        } else {
-            "cross"
-        }
+        "  nodes         {}",
+        grouped(u64::try_from(nodes).unwrap_or(u64::MAX))
     )?;
+    write!(out, "  pairs         {}", grouped(pairs.all))?;
+    // What takes too long to count is left out.
+    if let Some(crossing) = pairs.crossing {
+        let cross = if crossing == 1 { "crosses" } else { "cross" };
+        write!(out, ", of which {} {cross} gateways", grouped(crossing))?;
+    }
+    writeln!(out)?;
     writeln!(
         out,
         "  mtu           {}",
