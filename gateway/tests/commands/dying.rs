@@ -83,6 +83,49 @@ fn a_gateway_that_stays_away_fails_the_copy() {
 }
 
 #[test]
+fn a_copy_that_ends_early_names_everything_that_was_not_copied() {
+    let world = World::new("3s");
+    let (gateway, _serve) = (world.gateway(), world.serve());
+    let (large, tree) = (world.file("a-large", LARGE), world.path("tree"));
+    fs::create_dir_all(tree.join("inner")).unwrap();
+    for file in 0..150 {
+        fs::write(tree.join(format!("inner/{file:03}")), "file").unwrap();
+    }
+    std::os::unix::fs::symlink("inner", tree.join("link")).unwrap();
+    let mut watch = Watch::new(&world.served());
+    let copy = world.start_cp("a0", &[&large, &tree], "");
+    watch.wait_for_bytes(&world.served(), &copy);
+    gateway.kill();
+    let ended = copy.end();
+    // The large file, two folders, 150 files and a link: of these 100 are named.
+    ended.failed_with(&[
+        "a-large: was not sent completely\n",
+        "tree: was not sent\n",
+        "tree/inner: was not sent\n",
+        "tree/inner/000: was not sent\n",
+        "tree/inner/096: was not sent\n",
+        "madgate: and 54 more\n",
+        "madgate: NOTHING was copied to b0: 154 were not; it ended early\n",
+    ]);
+    assert!(!ended.stderr.contains("tree/inner/097"), "{ended:?}");
+}
+
+#[test]
+fn a_copy_that_never_began_names_everything() {
+    let world = World::new("1s");
+    let tree = world.path("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("file"), "file").unwrap();
+    std::os::unix::fs::symlink("file", tree.join("link")).unwrap();
+    world.cp(&[&tree], "").failed_with(&[
+        "tree: was not sent\n",
+        "tree/file: was not sent\n",
+        "tree/link: is a link, which is not copied\n",
+        "madgate: NOTHING was copied to b0: 3 were not; it ended early\n",
+    ]);
+}
+
+#[test]
 fn a_receiver_that_dies_leaves_no_file_under_its_name() {
     let Scene {
         world,

@@ -22,7 +22,7 @@ use crate::files::wire::{MAX_PATH_BYTES, Reply, Request, WireError};
 use crate::node::{channel_to, find, join, leave, read_cluster};
 use crate::output::{print, say};
 use crate::service::talk::{self, Incoming, TalkError};
-use crate::units::{counted, duration, rate, size};
+use crate::units::{counted, duration, grouped, rate, size};
 
 /// Failures that are printed; the rest is counted.
 const PRINTED_FAILURES: usize = 100;
@@ -139,7 +139,7 @@ fn tell(report: &Report, node: &str, took: Duration, is_whole: bool) -> Result<(
     let printed = report.failures.len().min(PRINTED_FAILURES);
     let more = report.failed() - crate::files::wire::count(printed);
     if more > 0 {
-        say(&format!("madgate: and {more} more"));
+        say(&format!("madgate: and {} more", grouped(more)));
     }
     let copied = copied(report);
     let figures = format!(
@@ -151,16 +151,19 @@ fn tell(report: &Report, node: &str, took: Duration, is_whole: bool) -> Result<(
     if is_whole && report.failed() == 0 {
         return print(&format!("copied {copied} to {node}: {figures}\n"));
     }
+    let failed = format!(
+        "{} {} not{}",
+        grouped(report.failed()),
+        were(report.failed()),
+        if is_whole { "" } else { "; it ended early" },
+    );
     if report.files + report.folders == 0 {
-        say(&format!("madgate: NOTHING was copied to {node}"));
+        say(&format!("madgate: NOTHING was copied to {node}: {failed}"));
         return Ok(());
     }
-    let failed = report.failed();
     say(&format!(
-        "madgate: NOT ALL was copied to {node}: {copied} {} ({figures}), {failed} {} not{}",
+        "madgate: NOT ALL was copied to {node}: {copied} {} ({figures}), {failed}",
         were(report.files + report.folders),
-        were(failed),
-        if is_whole { "" } else { "; it ended early" },
     ));
     Ok(())
 }

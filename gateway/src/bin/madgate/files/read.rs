@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use crossbeam_channel::Sender;
@@ -72,11 +72,35 @@ impl LatestFailure {
     }
 }
 
-/// Reads everything, in order, until it is done or nobody listens.
-pub(crate) fn read(sources: &[Source], out: &Sender<Outgoing>, failure: &LatestFailure) {
+/// Whether the copy has ended early: what is left need only be named.
+#[derive(Debug, Default)]
+pub(crate) struct Ended(AtomicBool);
+
+impl Ended {
+    pub(crate) fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Why something is not at the other end when a copy has ended early.
+pub(crate) const NOT_SENT: &str = "was not sent";
+
+/// Reads everything, in order, until it is done or nobody listens. When the copy has ended
+/// early, it names what is left, each as a problem.
+pub(crate) fn read(
+    sources: &[Source],
+    out: &Sender<Outgoing>,
+    failure: &LatestFailure,
+    ended: &Ended,
+) {
     let mut reader = Reader {
         out,
         failure,
+        ended,
         latest: NO_ENTRY,
         folders: Vec::new(),
     };
@@ -89,6 +113,7 @@ struct Gone;
 struct Reader<'a> {
     out: &'a Sender<Outgoing>,
     failure: &'a LatestFailure,
+    ended: &'a Ended,
     latest: u64,
     folders: Vec<u64>,
 }
@@ -96,6 +121,10 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn step(&mut self, step: Step) -> Result<(), Gone> {
         match step {
+            Step::Folder { path, .. } | Step::File { path, .. } if self.ended.is_set() => {
+                self.problem(None, path, NOT_SENT.into())
+            }
+            Step::Leave if self.ended.is_set() => Ok(()),
             Step::Folder { path, target, mode } => {
                 let entry = self.next();
                 self.folders.push(entry);
@@ -146,6 +175,10 @@ impl Reader<'_> {
         let mut hash = Sha256::new();
         let mut size = 0;
         loop {
+            if self.ended.is_set() {
+                // Who sends has named it.
+                return Ok(());
+            }
             if self.failure.is(entry) {
                 return self.request(Request::Abandon { entry });
             }

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use thiserror::Error;
 
-use super::read::{AHEAD, Begins, EntryKind, LatestFailure, Outgoing, read};
-use super::walk::Source;
+use super::read::{AHEAD, Begins, Ended, EntryKind, LatestFailure, NOT_SENT, Outgoing, read};
+use super::walk::{Source, Step, walk};
 use super::wire::{Reply, Request, WINDOW_BYTES, charge, count, length};
 
 /// How long the sender waits for a reply before it asks whether the copy is still known.
@@ -86,8 +86,8 @@ pub(crate) enum SendError<E: std::error::Error + 'static> {
     Thread(#[source] std::io::Error),
 }
 
-/// Copies everything; `progress` is told the bytes of each chunk that is sent. The report is
-/// filled as far as it came, whatever the result.
+/// Copies everything; `progress` is told the bytes of each chunk that is sent. The report has
+/// everything that was to be copied, whatever the result.
 pub(crate) fn send<P: Peer>(
     peer: &mut P,
     sources: &[Source],
@@ -95,12 +95,13 @@ pub(crate) fn send<P: Peer>(
     report: &mut Report,
     progress: impl FnMut(u64),
 ) -> Result<(), SendError<P::Error>> {
-    let failure = LatestFailure::default();
+    let (failure, ended) = (LatestFailure::default(), Ended::default());
     let mut sender = Sender {
         peer,
         report,
         progress,
         failure: &failure,
+        ended: &ended,
         sent: 0,
         taken: 0,
         outstanding: BTreeMap::new(),
@@ -108,15 +109,7 @@ pub(crate) fn send<P: Peer>(
         closed: false,
     };
     let result = sender.copy(sources, path);
-    let Sender { outstanding, .. } = sender;
-    for entry in outstanding.into_values() {
-        let reason = if entry.sent {
-            "was sent, but is not confirmed"
-        } else {
-            "was not sent completely"
-        };
-        report.fail(entry.path, reason.into());
-    }
+    sender.fail_outstanding();
     result
 }
 
@@ -125,6 +118,7 @@ struct Sender<'a, P, F> {
     report: &'a mut Report,
     progress: F,
     failure: &'a LatestFailure,
+    ended: &'a Ended,
     /// Charge of all messages sent so far.
     sent: u64,
     /// Charge that the receiver has taken.
@@ -144,31 +138,82 @@ struct Outstanding {
 
 impl<P: Peer, F: FnMut(u64)> Sender<'_, P, F> {
     fn copy(&mut self, sources: &[Source], path: Bytes) -> Result<(), SendError<P::Error>> {
-        self.request(&Request::Begin {
-            many: sources.len() > 1,
-            path,
-        })?;
-        self.wait_until(|sender| sender.opened)?;
+        self.open(sources, path)
+            .inspect_err(|_| self.fail_all(sources))?;
         let (out, outgoing) = bounded(AHEAD);
-        let failure = self.failure;
+        let (failure, ended) = (self.failure, self.ended);
         thread::scope(|scope| {
             thread::Builder::new()
                 .name("madgate-read".into())
-                .spawn_scoped(scope, move || read(sources, &out, failure))
-                .map_err(SendError::Thread)?;
-            // The receiver moves in, so that the reader ends when this returns early.
-            self.pass_on(outgoing)
+                .spawn_scoped(scope, move || read(sources, &out, failure, ended))
+                .map_err(SendError::Thread)
+                .inspect_err(|_| self.fail_all(sources))?;
+            self.pass_on(&outgoing).inspect_err(|_| {
+                self.ended.set();
+                self.fail_outstanding();
+                outgoing
+                    .iter()
+                    .for_each(|outgoing| self.fail_outgoing(outgoing));
+            })
         })?;
         self.request(&Request::End)?;
         self.wait_until(|sender| sender.closed)
     }
 
+    /// Begins a copy at the other end.
+    fn open(&mut self, sources: &[Source], path: Bytes) -> Result<(), SendError<P::Error>> {
+        self.request(&Request::Begin {
+            many: sources.len() > 1,
+            path,
+        })?;
+        self.wait_until(|sender| sender.opened)
+    }
+
+    /// Reports what has begun, and will not be confirmed any more.
+    fn fail_outstanding(&mut self) {
+        for entry in std::mem::take(&mut self.outstanding).into_values() {
+            let reason = if entry.sent {
+                "was sent, but is not confirmed"
+            } else {
+                "was not sent completely"
+            };
+            self.report.fail(entry.path, reason.into());
+        }
+    }
+
+    /// Reports what was read, or is only named, and is not sent any more.
+    fn fail_outgoing(&mut self, outgoing: Outgoing) {
+        match outgoing {
+            Outgoing::Request {
+                begins: Some(begins),
+                ..
+            } => self.report.fail(begins.path, NOT_SENT.into()),
+            Outgoing::Problem {
+                entry: None,
+                path,
+                reason,
+            } => self.report.fail(path, reason),
+            // Of something that has begun, which is reported.
+            Outgoing::Request { begins: None, .. } | Outgoing::Problem { .. } => {}
+        }
+    }
+
+    /// Reports everything, of which nothing has begun.
+    fn fail_all(&mut self, sources: &[Source]) {
+        walk(sources, |step| {
+            match step {
+                Step::Folder { path, .. } | Step::File { path, .. } => {
+                    self.report.fail(path, NOT_SENT.into());
+                }
+                Step::Problem { path, reason } => self.report.fail(path, reason),
+                Step::Leave => {}
+            }
+            true
+        });
+    }
+
     /// Passes on what is read, until that is all.
-    #[expect(
-        clippy::needless_pass_by_value,
-        reason = "the reader ends when its receiver is dropped"
-    )]
-    fn pass_on(&mut self, outgoing: Receiver<Outgoing>) -> Result<(), SendError<P::Error>> {
+    fn pass_on(&mut self, outgoing: &Receiver<Outgoing>) -> Result<(), SendError<P::Error>> {
         loop {
             match outgoing.recv_timeout(ASK_AFTER) {
                 Ok(outgoing) => self.outgoing(outgoing)?,
