@@ -108,6 +108,7 @@ fn a_copy_that_ends_early_names_everything_that_was_not_copied() {
         "madgate: NOTHING was copied to b0: 154 were not; it ended early\n",
     ]);
     assert!(!ended.stderr.contains("tree/inner/097"), "{ended:?}");
+    assert!(!ended.stderr.contains("message"), "{ended:?}");
 }
 
 #[test]

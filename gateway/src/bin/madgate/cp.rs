@@ -195,12 +195,42 @@ struct Destination<'a> {
 /// Why the way to the receiver ended.
 #[derive(Debug, Error)]
 enum PeerError {
-    #[error(transparent)]
-    Pack(#[from] PackError),
+    #[error("{}", without_messages(.0))]
+    Pack(PackError),
     #[error(transparent)]
     Talk(#[from] TalkError),
     #[error(transparent)]
     Wire(#[from] WireError),
+}
+
+/// What happened, without the numbers of the messages: who copies files knows no messages, and
+/// is told which files were not copied.
+fn without_messages(error: &PackError) -> String {
+    match error {
+        PackError::Unreachable {
+            node,
+            within,
+            reason,
+            ..
+        } => {
+            let reason = reason.as_ref().map(|reason| format!(" ({reason})"));
+            format!(
+                "{node} was not reached for {within:?}{}",
+                reason.unwrap_or_default()
+            )
+        }
+        PackError::Restarted { node, .. } => format!("{node} was restarted"),
+        PackError::Disagreement { node, .. } => format!(
+            "a node on the way to {node} refuses: the nodes disagree about the cluster; give all of them the same cluster file"
+        ),
+        error => error.to_string(),
+    }
+}
+
+impl From<PackError> for PeerError {
+    fn from(error: PackError) -> Self {
+        Self::Pack(error)
+    }
 }
 
 impl From<UnpackError> for PeerError {
