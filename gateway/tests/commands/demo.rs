@@ -85,6 +85,21 @@ fn the_demo_says_what_it_skips_and_that_others_disturb_it() {
 }
 
 #[test]
+fn an_empty_folder_is_copied_too() {
+    let world = World::new("30s");
+    let folder = world.path("empty");
+    fs::create_dir(&folder).unwrap();
+    let output = run([OsStr::new("demo"), folder.as_os_str(), OsStr::new("--json")]);
+    assert!(output.status.success(), "{output:?}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["verified"], true);
+    assert_eq!(
+        (&report["files"], &report["folders"]),
+        (&0.into(), &1.into())
+    );
+}
+
+#[test]
 fn a_demo_of_nothing_says_so_and_leaves_nothing() {
     let world = World::new("30s");
     let missing = world.path("missing");

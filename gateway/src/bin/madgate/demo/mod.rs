@@ -148,8 +148,9 @@ impl Demo<'_> {
         gateway.end()?;
         let direct_mb_per_s = left.mb_per_s().min(right.mb_per_s());
         Ok(Report {
-            verified: comparison.different.is_empty() && comparison.files > 0,
+            verified: comparison.is_good(),
             files: comparison.files,
+            folders: comparison.folders,
             different: comparison.different.len(),
             bytes: comparison.bytes,
             skipped: comparison.skipped,

@@ -15,6 +15,7 @@ pub(crate) struct Report {
     /// Whether everything that arrived is what was sent.
     pub(crate) verified: bool,
     pub(crate) files: u64,
+    pub(crate) folders: u64,
     /// Files and folders that did not arrive as they are.
     pub(crate) different: usize,
     pub(crate) bytes: u64,
@@ -48,15 +49,24 @@ impl Report {
         let mut table = String::new();
         let took = Duration::from_secs_f64(self.copy_seconds);
         let verified = match (self.verified, self.files, self.different) {
+            (true, 0, _) => "all there",
             (true, ..) => "all digests equal",
-            (false, 0, 0) => "NOTHING WAS COPIED",
+            (false, _, 0) => "NOTHING WAS COPIED: there is no file or folder that can be",
             (false, ..) => "NOT ALL ARE EQUAL",
+        };
+        let copied = match self.folders {
+            0 => counted(self.files, "file"),
+            folders => format!(
+                "{} and {}",
+                counted(self.files, "file"),
+                counted(folders, "folder")
+            ),
         };
         // Writing to a `String` cannot fail.
         let _ = writeln!(
             table,
             "  copied     {}, {}, in {} ({}): {verified}",
-            counted(self.files, "file"),
+            copied,
             size(self.bytes),
             duration(took),
             rate(self.bytes, took)
@@ -124,6 +134,7 @@ mod tests {
         let mut report = Report {
             verified: true,
             files: 2,
+            folders: 0,
             bytes: 300_000_000,
             different: 0,
             skipped: 1,
@@ -159,6 +170,16 @@ mod tests {
         ] {
             assert!(table.contains(part), "{part}: {table}");
         }
+        (report.files, report.folders, report.bytes) = (0, 1, 0);
+        let table = report.table();
+        assert!(table.contains("0 files and 1 folder, 0 B"), "{table}");
+        assert!(table.contains("all there"), "{table}");
+        (report.verified, report.folders) = (false, 0);
+        assert!(
+            report
+                .table()
+                .contains("NOTHING WAS COPIED: there is no file")
+        );
         report.load = Some(Load {
             processors: 2,
             others: 1.26,

@@ -18,12 +18,21 @@ const BUFFER_BYTES: usize = 1 << 20;
 pub(crate) struct Comparison {
     /// Files that are the same at both ends.
     pub(crate) files: u64,
-    /// Bytes in them.
+    /// Folders that are.
+    pub(crate) folders: u64,
+    /// Bytes in the files.
     pub(crate) bytes: u64,
     /// What is not the same.
     pub(crate) different: Vec<PathBuf>,
     /// Links, devices, pipes, sockets, and what cannot be read: `cp` does not copy them.
     pub(crate) skipped: u64,
+}
+
+impl Comparison {
+    /// Whether something was copied, and is as it was.
+    pub(crate) fn is_good(&self) -> bool {
+        self.different.is_empty() && self.files + self.folders > 0
+    }
 }
 
 /// Compares all files and folders with what was received under `received`.
@@ -47,7 +56,10 @@ pub(crate) fn compare(sources: &[Source], received: &Path) -> Comparison {
         match size {
             Ok(Same::Yes(size)) => {
                 comparison.bytes += size;
-                comparison.files += u64::from(matches!(step, Step::File { .. }));
+                match step {
+                    Step::File { .. } => comparison.files += 1,
+                    _ => comparison.folders += 1,
+                }
             }
             Ok(Same::Unreadable) => comparison.skipped += 1,
             Ok(Same::No) | Err(_) => comparison.different.push(path.clone()),
@@ -118,6 +130,7 @@ mod tests {
         let sources = Source::all(std::slice::from_ref(&tree)).unwrap();
         let comparison = compare(&sources, &received);
         assert_eq!((comparison.files, comparison.bytes), (1, 1));
+        assert_eq!(comparison.folders, 1);
         assert_eq!(comparison.skipped, 2);
         assert_eq!(
             comparison.different,
