@@ -71,7 +71,16 @@ impl<'t> Fields<'t> {
         self.table.remove(key)
     }
 
-    /// Takes an array of tables, `[[key]]`.
+    /// Whether something is written for `[[key]]`, right or wrong.
+    pub(crate) fn has_tables(&self, key: &str) -> bool {
+        let is_empty = |value: &DeValue<'_>| value.as_array().is_some_and(|list| list.is_empty());
+        self.table
+            .get(key)
+            .is_some_and(|value| !is_empty(value.get_ref()))
+    }
+
+    /// Takes an array of tables, `[[key]]`. A table alone, `[key]`, is a mistake, and read on as
+    /// what was meant.
     pub(crate) fn take_tables(
         &mut self,
         key: &'static str,
@@ -90,7 +99,10 @@ impl<'t> Fields<'t> {
                     format!("`{key}` is {}, not a list of tables", name(&other)),
                     help,
                 );
-                Vec::new()
+                match other {
+                    DeValue::Table(_) => vec![Spanned::new(span, other)],
+                    _ => Vec::new(),
+                }
             }
         }
     }
@@ -110,7 +122,7 @@ impl<'t> Fields<'t> {
 
     /// Takes a string that has to be there, and not empty.
     pub(crate) fn required_string(&mut self, key: &str, report: &mut Report) -> Option<At<String>> {
-        if !self.table.contains_key(key) {
+        if !self.has(key) {
             self.missing(key, report);
             return None;
         }
@@ -120,6 +132,11 @@ impl<'t> Fields<'t> {
             return None;
         }
         Some((text, span))
+    }
+
+    /// Whether a key is there that has not been taken.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.table.contains_key(key)
     }
 
     /// Reports that a key is missing.
@@ -152,9 +169,17 @@ impl<'t> Fields<'t> {
     ) -> Option<At<Vec<At<String>>>> {
         let value = self.take(key)?;
         let span = value.span();
-        let DeValue::Array(values) = value.into_inner() else {
-            report.mistake(&span, format!("`{key}` should be a list of strings"), "");
-            return None;
+        let values = match value.into_inner() {
+            DeValue::Array(values) => values,
+            other => {
+                let help = match &other {
+                    DeValue::String(text) => format!("write {key} = [\"{text}\"]"),
+                    _ => format!("write {key} = [\"…\", \"…\"]"),
+                };
+                let message = format!("`{key}` should be a list of strings, not {}", name(&other));
+                report.mistake(&span, message, help);
+                return None;
+            }
         };
         let mut strings = Vec::new();
         for value in values {

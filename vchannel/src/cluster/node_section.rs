@@ -11,29 +11,23 @@ use toml::de::DeValue;
 use super::fields::{At, Fields};
 use super::id::{NetworkId, NodeId};
 use super::mistake::{Report, did_you_mean};
-use super::network::Network;
 use super::nodes::{GroupAddress, NodeGroup, NodeTable};
 use super::pattern::{Alignment, Pattern, PatternKind};
+use super::sections::Networks;
 use super::settings::MEMORY_BOUNDS;
 use super::{MAX_NAME_BYTES, MAX_NODES};
 
-/// Reads every `[[node]]` table; `is_sound` says of each network whether its addresses can be read.
+/// Reads every `[[node]]` table.
 pub(super) fn read_nodes(
     tables: Vec<Spanned<DeValue<'_>>>,
-    networks: &[Network],
-    is_sound: &[bool],
+    networks: &Networks,
     report: &mut Report,
 ) -> NodeTable {
     let mut reader = NodeReader {
         networks,
-        is_sound,
-        by_name: networks
-            .iter()
-            .enumerate()
-            .map(|(index, network)| (network.name.as_str(), NetworkId::from_index(index)))
-            .collect(),
-        nodes: NodeTable::new(networks.len()),
-        taken: vec![HashMap::new(); networks.len()],
+        by_name: networks.by_name(),
+        nodes: NodeTable::new(networks.read.len()),
+        taken: vec![HashMap::new(); networks.read.len()],
         text: String::new(),
     };
     for table in tables {
@@ -46,9 +40,7 @@ pub(super) fn read_nodes(
 }
 
 struct NodeReader<'a> {
-    networks: &'a [Network],
-    /// Per network, whether it was read without a mistake: else its addresses are not looked at.
-    is_sound: &'a [bool],
+    networks: &'a Networks,
     by_name: HashMap<&'a str, NetworkId>,
     nodes: NodeTable,
     /// Per network, who has which address already.
@@ -171,7 +163,14 @@ impl NodeReader<'_> {
         report: &mut Report,
     ) -> Option<GroupAddress> {
         let Some(network) = self.by_name.get(network_name.as_str()).copied() else {
-            let names = self.networks.iter().map(|network| network.name.as_str());
+            if !self.networks.are_named {
+                return None;
+            }
+            let names = self
+                .networks
+                .read
+                .iter()
+                .map(|network| network.name.as_str());
             let help = did_you_mean(&network_name, names)
                 .unwrap_or_else(|| "add a [[network]] with this name".to_owned());
             let message =
@@ -202,7 +201,7 @@ impl NodeReader<'_> {
             pattern,
             alignment,
         };
-        if self.is_sound[network.index()] {
+        if self.networks.is_sound[network.index()] {
             self.check_addresses(&address, ranks, &span, report);
         }
         Some(address)
@@ -216,7 +215,7 @@ impl NodeReader<'_> {
         span: &Range<usize>,
         report: &mut Report,
     ) {
-        let network = &self.networks[address.network.index()];
+        let network = &self.networks.read[address.network.index()];
         let taken = &mut self.taken[address.network.index()];
         for rank in ranks.clone() {
             let index = u64::from(rank - ranks.start);

@@ -1,6 +1,6 @@
 //! The sections of the file other than nodes, and the order in which they are read.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -32,9 +32,14 @@ use super::{
 pub(super) fn parse(text: &str, file: &str, base: &Path) -> Result<Cluster, ClusterError> {
     let mut report = Report::new(text);
     let (document, errors) = DeTable::parse_recoverable(text);
+    let mut reported = HashSet::new();
     for error in &errors {
         let span = error.span().unwrap_or(0..0);
-        report.mistake(&span, format!("not TOML: {}", error.message()), "");
+        let (message, help) = not_toml(text, &span, error.message());
+        // A section that is written as a table and as a list is one mistake, however often it is.
+        if message.starts_with("not TOML") || reported.insert(message.clone()) {
+            report.mistake(&span, message, help);
+        }
     }
     if report.has_mistakes() {
         return Err(report.into_error(file));
@@ -47,20 +52,22 @@ pub(super) fn parse(text: &str, file: &str, base: &Path) -> Result<Cluster, Clus
 
     let session = read_session(&mut top, base, &mut report);
     let mistakes_before = report.mistakes();
-    let (networks, network_spans, is_sound) = read_networks(&mut top, base, &mut report);
+    let absent = |key: &str| !top.has_tables(key);
+    let [no_network, no_node, no_channel] = ["network", "node", "channel"].map(absent);
+    let networks = read_networks(&mut top, base, &mut report);
     let tables = top.take_tables("node", &mut report);
-    let nodes = node_section::read_nodes(tables, &networks, &is_sound, &mut report);
+    let nodes = node_section::read_nodes(tables, &networks, &mut report);
     let channels = read_channels(&mut top, &networks, &mut report);
     let is_whole = report.mistakes() == mistakes_before;
     let gateway_settings = read_gateway(&mut top, &mut report);
     let endpoint_settings = read_endpoint(&mut top, &mut report);
-    if networks.is_empty() {
+    if no_network {
         report.mistake_of_file("there is no [[network]]", "describe one at least");
     }
-    if nodes.len() == 0 {
+    if no_node {
         report.mistake_of_file("there is no [[node]]", "describe two at least");
     }
-    if channels.is_empty() {
+    if no_channel {
         let help = "add one, with a name and the networks that it spans";
         report.mistake_of_file("there is no [[channel]]", help);
     }
@@ -69,7 +76,7 @@ pub(super) fn parse(text: &str, file: &str, base: &Path) -> Result<Cluster, Clus
         session_name: session.name,
         key_file: session.key_file,
         link_timeout: session.link_timeout,
-        networks,
+        networks: networks.read,
         nodes,
         channels: channels.into_iter().map(|(channel, _)| channel).collect(),
         gateway_settings,
@@ -79,13 +86,33 @@ pub(super) fn parse(text: &str, file: &str, base: &Path) -> Result<Cluster, Clus
     };
     // What is left out for a mistake would only be missed once more.
     if is_whole {
-        check::check(&cluster, &network_spans, &channel_spans, &mut report);
+        check::check(&cluster, &networks.spans, &channel_spans, &mut report);
     }
     if report.has_mistakes() {
         return Err(report.into_error(file));
     }
     cluster.warnings = report.into_warnings();
     Ok(cluster)
+}
+
+/// What is wrong with text that is not TOML, and what to do about it.
+fn not_toml(text: &str, span: &Range<usize>, message: &str) -> (String, String) {
+    let key = text.get(span.clone()).unwrap_or_default();
+    let key = key.trim_matches(['"', '\'', ' ']);
+    let is_list = ["network", "node", "channel"].contains(&key);
+    if message != "duplicate key" || key.is_empty() {
+        (format!("not TOML: {message}"), String::new())
+    } else if is_list {
+        (
+            format!("there is both [{key}] and [[{key}]], or [{key}] twice"),
+            format!("write [[{key}]], with two brackets on each side, every time"),
+        )
+    } else {
+        (
+            format!("not TOML: `{key}` is there already"),
+            "leave one of them out: a key stands once in its section, and a section once in the file".to_owned(),
+        )
+    }
 }
 
 struct Session {
@@ -122,23 +149,50 @@ fn read_session(top: &mut Fields<'_>, base: &Path, report: &mut Report) -> Sessi
     session
 }
 
-/// The networks, where each stands, and whether addresses on it can be read.
-fn read_networks(
-    top: &mut Fields<'_>,
-    base: &Path,
-    report: &mut Report,
-) -> (Vec<Network>, Vec<Range<usize>>, Vec<bool>) {
-    let (mut networks, mut spans, mut is_sound) = (Vec::new(), Vec::new(), Vec::new());
+/// The `[[network]]` tables.
+#[derive(Debug)]
+pub(super) struct Networks {
+    pub(super) read: Vec<Network>,
+    /// Of each, where it stands.
+    spans: Vec<Range<usize>>,
+    /// Of each, whether it was read without a mistake: else its addresses are not looked at.
+    pub(super) is_sound: Vec<bool>,
+    /// Whether the name of every network is known: else others may be those of networks too.
+    pub(super) are_named: bool,
+}
+
+impl Networks {
+    /// Their numbers.
+    pub(super) fn by_name(&self) -> HashMap<&str, NetworkId> {
+        let names = self.read.iter().map(|network| network.name.as_str());
+        names
+            .enumerate()
+            .map(|(index, name)| (name, NetworkId::from_index(index)))
+            .collect()
+    }
+}
+
+fn read_networks(top: &mut Fields<'_>, base: &Path, report: &mut Report) -> Networks {
+    let is_written = top.has_tables("network");
+    let tables = top.take_tables("network", report);
+    let mut networks = Networks {
+        read: Vec::new(),
+        spans: Vec::new(),
+        is_sound: Vec::new(),
+        are_named: !(is_written && tables.is_empty()),
+    };
     let mut lines: HashMap<String, usize> = HashMap::new();
-    for table in top.take_tables("network", report) {
+    for table in tables {
         let span = table.span();
-        if networks.len() == MAX_NETWORKS {
+        if networks.read.len() == MAX_NETWORKS {
             let message = format!("there are more than {MAX_NETWORKS} networks");
             report.mistake(&span, message, "");
+            networks.are_named = false;
             break;
         }
         let mistakes_before = report.mistakes();
         let Some(network) = read_network(table, base, report) else {
+            networks.are_named = false;
             continue;
         };
         let line = report.line(span.start);
@@ -150,11 +204,11 @@ fn read_networks(
             report.mistake(&span, message, "every network has a name of its own");
             continue;
         }
-        networks.push(network);
-        spans.push(span);
-        is_sound.push(report.mistakes() == mistakes_before);
+        networks.read.push(network);
+        networks.spans.push(span);
+        networks.is_sound.push(report.mistakes() == mistakes_before);
     }
-    (networks, spans, is_sound)
+    networks
 }
 
 fn read_network(table: Spanned<DeValue<'_>>, base: &Path, report: &mut Report) -> Option<Network> {
@@ -213,14 +267,10 @@ const NETWORK_KEYS: [&str; 5] = ["name", "protocol", "cost", "mtu", "rate"];
 
 fn read_channels(
     top: &mut Fields<'_>,
-    networks: &[Network],
+    networks: &Networks,
     report: &mut Report,
 ) -> Vec<(Channel, Range<usize>)> {
-    let by_name: HashMap<&str, NetworkId> = networks
-        .iter()
-        .enumerate()
-        .map(|(index, network)| (network.name.as_str(), NetworkId::from_index(index)))
-        .collect();
+    let by_name = networks.by_name();
     let mut channels: Vec<(Channel, Range<usize>)> = Vec::new();
     for table in top.take_tables("channel", report) {
         let span = table.span();
@@ -232,7 +282,7 @@ fn read_channels(
             );
             break;
         }
-        let Some(channel) = read_channel(table, &by_name, report) else {
+        let Some(channel) = read_channel(table, &by_name, networks.are_named, report) else {
             continue;
         };
         if let Some((_, first)) = channels
@@ -255,6 +305,7 @@ fn read_channels(
 fn read_channel(
     table: Spanned<DeValue<'_>>,
     by_name: &HashMap<&str, NetworkId>,
+    are_named: bool,
     report: &mut Report,
 ) -> Option<Channel> {
     let keys = ["name", "networks", "mtu", "rate", "weight"];
@@ -269,10 +320,10 @@ fn read_channel(
             .unwrap_or(1),
         rate: fields.rate("rate", report),
     };
-    let Some((names, span)) = fields.strings("networks", report) else {
+    if !fields.has("networks") {
         fields.missing("networks", report);
-        return None;
-    };
+    }
+    let (names, span) = fields.strings("networks", report)?;
     if names.is_empty() {
         report.mistake(
             &span,
@@ -283,6 +334,7 @@ fn read_channel(
     let mut networks = Vec::new();
     for (network_name, at) in names {
         match by_name.get(network_name.as_str()) {
+            None if !are_named => {}
             None => {
                 let help = did_you_mean(&network_name, by_name.keys().copied())
                     .unwrap_or_else(|| "add a [[network]] with this name".to_owned());

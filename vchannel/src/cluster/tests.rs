@@ -287,6 +287,62 @@ fn all_mistakes_are_reported_at_once() {
     assert!(error.mistakes.is_sorted_by_key(|mistake| mistake.line));
 }
 
+/// What is wrong is said once, and not what would follow from it.
+#[test]
+fn one_mistake_brings_no_others() {
+    let two = |section: &str| format!("[{section}]\nname = \"x\"\n[[{section}]]");
+    for (from, to, expected) in [
+        (
+            "networks = [\"left\", \"right\"]",
+            "networks = \"left\"",
+            "cluster.toml:31: `networks` should be a list of strings, not a string; write networks = [\"left\"]",
+        ),
+        (
+            "[[channel]]",
+            "[channel]",
+            "cluster.toml:29: `channel` is a table, not a list of tables; write [[channel]], with two brackets on each side",
+        ),
+        (
+            "name = \"left\"\n",
+            "",
+            "cluster.toml:7: [[network]] has no `name`; add a line `name = …`",
+        ),
+        (
+            "name = \"main\"\n",
+            "",
+            "cluster.toml:29: [[channel]] has no `name`; add a line `name = …`",
+        ),
+        (
+            "[[network]]",
+            &two("network"),
+            "cluster.toml:9: there is both [network] and [[network]], or [network] twice; write [[network]], with two brackets on each side, every time",
+        ),
+        (
+            "depth = 2",
+            "depth = 2\ndepth = 3",
+            "`depth` is there already; leave one of them out",
+        ),
+    ] {
+        let found = mistakes(from, to);
+        assert_eq!(found.lines().count(), 1, "{found}");
+        assert!(found.contains(expected), "{found}");
+    }
+    let one = "[network]\nname = \"left\"\nprotocol = \"tcp\"\n";
+    let text = format!(
+        "session = {{ name = \"t\", key_file = \"k\" }}\n{one}\
+         [[node]]\nname = \"a[0-1]\"\naddresses = {{ left = \"10.0.0.[1-2]:1\" }}\n\
+         [[channel]]\nname = \"main\"\nnetworks = [\"left\"]\n"
+    );
+    let found = Cluster::parse(&text, ".").unwrap_err().to_string();
+    assert!(
+        found.starts_with("cluster.toml:2: `network` is a table"),
+        "{found}"
+    );
+    assert_eq!(found.lines().count(), 1, "{found}");
+    let found = Cluster::parse(&text.replace(one, "network = 3\n"), ".").unwrap_err();
+    assert_eq!(found.mistakes.len(), 1, "{found}");
+}
+
 #[test]
 fn empty_files_and_missing_files() {
     let error = Cluster::parse("", ".").unwrap_err().to_string();
