@@ -68,9 +68,13 @@ fn what_is_wrong_is_said() {
     let (cluster, file) = (world.cluster(), world.file("file", 1));
     let (cluster, file) = (cluster.as_os_str(), file.as_os_str());
     let os = OsStr::new;
-    let missing = world.path("missing");
-    let cases: [(&[&OsStr], &str); 11] = [
+    let (missing, in_missing) = (world.path("missing"), world.path("missing/key"));
+    let cases: [(&[&OsStr], &str); 12] = [
         (&[os("keygen"), file], "file"),
+        (
+            &[os("keygen"), in_missing.as_os_str()],
+            "make it first",
+        ),
         (&[os("routes"), cluster, os("a0"), os("x")], "no node \"x\""),
         (
             &[

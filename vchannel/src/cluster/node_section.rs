@@ -11,6 +11,7 @@ use toml::de::DeValue;
 use super::fields::{At, Fields};
 use super::id::{NetworkId, NodeId};
 use super::mistake::{Report, did_you_mean};
+use super::network::Network;
 use super::nodes::{GroupAddress, NodeGroup, NodeTable};
 use super::pattern::{Alignment, Pattern, PatternKind};
 use super::sections::Networks;
@@ -226,7 +227,7 @@ impl NodeReader<'_> {
                 Ok(endpoint) => endpoint,
                 Err(error) => {
                     let message = format!("network \"{}\": {error}", network.name);
-                    report.mistake(span, message, "");
+                    report.mistake(span, message, endpoint_help(network, &self.text));
                     return;
                 }
             };
@@ -251,6 +252,24 @@ impl NodeReader<'_> {
             }
         }
     }
+}
+
+/// Longest path of a socket: that of the system's `sun_path`, without the zero at its end.
+const SOCKET_PATH_BYTES: usize = 107;
+
+/// What to do about an address that is none; empty where its error says it all.
+fn endpoint_help(network: &Network, name: &str) -> String {
+    let Some(directory) = &network.directory else {
+        return String::new();
+    };
+    let bytes = directory.join(format!("{name}.sock")).as_os_str().len();
+    if bytes <= SOCKET_PATH_BYTES {
+        return String::new();
+    }
+    format!(
+        "use a shorter `directory`: {} with /{name}.sock has {bytes} bytes, and may have {SOCKET_PATH_BYTES}",
+        directory.display()
+    )
 }
 
 /// What an address stands for, if not for one host: all addresses to listen on (`0.0.0.0`,

@@ -253,6 +253,11 @@ fn every_mistake_is_found() {
             "address \"0.0.0.0:7100\"",
         ),
         ("{ right = \"b0\" }", "{ }", "is on no network"),
+        (
+            "/run/madgate/right",
+            &format!("/run/{}", "x".repeat(100)),
+            "has 113 bytes, and may have 107",
+        ),
         ("addresses = { right = \"b0\" }", "", "has no `addresses`"),
     ] {
         let found = mistakes(from, to);

@@ -209,7 +209,7 @@ fn listen(member: &Member, poller: &Poller) -> Result<Vec<Doorway>, StartError> 
 #[non_exhaustive]
 pub enum StartError {
     /// An address of the node cannot be listened on.
-    #[error("{node} cannot listen on {network} at {endpoint}{}", hint(.source))]
+    #[error("{node} cannot listen on {network} at {endpoint}{}", hint(.endpoint, .source))]
     Listen {
         /// The node.
         node: String,
@@ -226,10 +226,28 @@ pub enum StartError {
 }
 
 /// What to do about it.
-fn hint(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::AddrInUse => "; is this node running already?",
-        io::ErrorKind::AddrNotAvailable => "; is this host the one that the cluster file names?",
-        _ => "",
+fn hint(endpoint: &Endpoint, error: &io::Error) -> String {
+    use io::ErrorKind as Kind;
+    let folder = match endpoint {
+        Endpoint::Shm { directory, .. } | Endpoint::Hsl { directory, .. } => Some(directory),
+        _ => None,
+    };
+    match (error.kind(), folder) {
+        (Kind::AddrInUse, _) => "; is this node running already?".to_owned(),
+        (Kind::AddrNotAvailable, _) => {
+            "; is this host the one that the cluster file names?".to_owned()
+        }
+        (Kind::PermissionDenied, Some(folder)) => format!(
+            "; all nodes of this network run as one user, who may make the folder {} and write in it",
+            folder.display()
+        ),
+        (
+            Kind::NotFound | Kind::NotADirectory | Kind::AlreadyExists | Kind::ReadOnlyFilesystem,
+            Some(folder),
+        ) => format!(
+            "; {} cannot be made as a folder: write another `directory` for this network",
+            folder.display()
+        ),
+        _ => String::new(),
     }
 }

@@ -38,6 +38,10 @@ impl SessionKey {
     /// # Errors
     /// When the file exists already (it is left as it is) or cannot be written.
     pub fn write_new(&self, path: &Path) -> Result<(), KeyError> {
+        let unwritten = |source| KeyError::Unwritten {
+            path: path.to_owned(),
+            source,
+        };
         let mut file = OpenOptions::new()
             .write(true)
             .create_new(true)
@@ -45,7 +49,7 @@ impl SessionKey {
             .open(path)
             .map_err(|error| match error.kind() {
                 io::ErrorKind::AlreadyExists => KeyError::Exists(path.to_owned()),
-                _ => KeyError::unusable(path, error),
+                _ => unwritten(error),
             })?;
         let mut line = String::with_capacity(2 * KEY_BYTES + 1);
         for byte in self.0 {
@@ -55,7 +59,7 @@ impl SessionKey {
         line.push('\n');
         file.write_all(line.as_bytes())
             .and_then(|()| file.sync_all())
-            .map_err(|error| KeyError::unusable(path, error))
+            .map_err(unwritten)
     }
 
     /// Reads the key from its file.
@@ -138,21 +142,51 @@ pub enum KeyError {
         mode: u32,
     },
     /// What the file holds is no key.
-    #[error("{} is no session key: {what}; make one with `madgate keygen`", .path.display())]
+    #[error("{path} is no session key: {what}; copy that of the other nodes here, or remove this one first and make one with `madgate keygen {path}`", path = .path.display())]
     NotAKey {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
         what: &'static str,
     },
-    /// The system refuses it.
-    #[error("the session key {} cannot be read or written", .path.display())]
+    /// The system refuses to read it.
+    #[error("the session key {} cannot be read{}", .path.display(), reading_advice(.source))]
     Unusable {
         /// The file.
         path: PathBuf,
         /// Why.
         source: io::Error,
     },
+    /// The system refuses to write it.
+    #[error("the session key {} cannot be written{}", .path.display(), writing_advice(.path, .source))]
+    Unwritten {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// What to do where a key cannot be read.
+fn reading_advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => "; run this as the owner of the file",
+        _ => "",
+    }
+}
+
+/// What to do where a key cannot be written.
+fn writing_advice(path: &Path, error: &io::Error) -> String {
+    match (error.kind(), path.parent()) {
+        (io::ErrorKind::NotFound, Some(folder)) => format!(
+            ": there is no folder {}; make it first, or name another file",
+            folder.display()
+        ),
+        (io::ErrorKind::PermissionDenied, _) => {
+            "; name a file in a folder that you may write in".to_owned()
+        }
+        _ => String::new(),
+    }
 }
 
 impl KeyError {
@@ -200,6 +234,19 @@ mod tests {
     }
 
     #[test]
+    fn what_the_system_refuses_comes_with_advice() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("missing/session.key");
+        let error = SessionKey::generate().write_new(&path).unwrap_err();
+        let missing = folder.path().join("missing");
+        let advice = format!("there is no folder {}; make it first", missing.display());
+        assert!(error.to_string().contains(&advice), "{error}");
+        let error = KeyError::unusable(&path, io::ErrorKind::PermissionDenied.into());
+        let advice = "cannot be read; run this as the owner of the file";
+        assert!(error.to_string().ends_with(advice), "{error}");
+    }
+
+    #[test]
     fn what_is_no_key_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("session.key");
@@ -217,7 +264,15 @@ mod tests {
         ] {
             fs::write(&path, &text).unwrap();
             fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
-            assert_eq!(SessionKey::load(&path).is_ok(), is_key, "{text:?}");
+            let loaded = SessionKey::load(&path);
+            assert_eq!(loaded.is_ok(), is_key, "{text:?}");
+            if let Err(error) = loaded {
+                let advice = format!(
+                    "remove this one first and make one with `madgate keygen {}`",
+                    path.display()
+                );
+                assert!(error.to_string().ends_with(&advice), "{error}");
+            }
         }
         fs::write(&path, &good).unwrap();
         for mode in [0o640, 0o604, 0o620, 0o601, 0o644] {

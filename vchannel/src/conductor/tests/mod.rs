@@ -138,3 +138,30 @@ fn check_lanes(dialed: &mut EstablishedLink, accepted: &mut EstablishedLink) {
     hear(&mut accepted.urgent, b"urgent");
     hear(&mut dialed.urgent, b"back");
 }
+
+#[test]
+fn who_cannot_listen_is_told_what_to_do() {
+    let said = |kind: io::ErrorKind| {
+        let endpoint = Endpoint::Shm {
+            directory: "/run/meet".into(),
+            name: "b0".into(),
+        };
+        let error = StartError::Listen {
+            node: "b0".into(),
+            network: "right".into(),
+            endpoint,
+            source: kind.into(),
+        };
+        error.to_string()
+    };
+    for (kind, expected) in [
+        (
+            io::ErrorKind::PermissionDenied,
+            "all nodes of this network run as one user",
+        ),
+        (io::ErrorKind::NotADirectory, "/run/meet cannot be made"),
+        (io::ErrorKind::AddrInUse, "running already?"),
+    ] {
+        assert!(said(kind).contains(expected), "{}", said(kind));
+    }
+}
