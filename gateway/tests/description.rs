@@ -179,6 +179,20 @@ fn routes_between_all_places() {
 }
 
 #[test]
+fn routes_are_as_the_manual_shows_them() {
+    let manual = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/cluster-file.md");
+    let manual = fs::read_to_string(manual).unwrap();
+    let block = |language: &str| {
+        let begin = format!("```{language}\n");
+        let (_, rest) = manual.split_once(&begin).unwrap();
+        rest.split_once("```").unwrap().0.to_owned()
+    };
+    let folder = Folder::with(&block("toml"));
+    let said = stdout(&madgate(&["routes"], &folder.cluster(), &[]));
+    assert_eq!(said, block("text"));
+}
+
+#[test]
 fn routes_that_do_not_exist() {
     let folder = Folder::with(DEMO);
     let ask = |after: &[&str]| madgate(&["routes"], &folder.cluster(), after);
