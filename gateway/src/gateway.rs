@@ -5,6 +5,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Sender as Closer, bounded};
+use madgate_gtm::Budget;
 use madgate_tm::Poller;
 use madgate_vchannel::cluster::{FRAME_OVERHEAD_BYTES, format_size};
 use madgate_vchannel::conductor::{Conductor, EstablishedLink, LinkEvent, Party, WakeParty};
@@ -75,14 +76,15 @@ impl Gateway {
         Self::start_with(cluster, node, Fitting::new(fit))
     }
 
-    /// Whether a gateway at `node` has the memory that its batches need, as
-    /// [`start`](Self::start) will find.
+    /// How many flows a gateway at `node` admits at once, with what its batches leave of its
+    /// memory.
     ///
     /// # Errors
-    /// [`StartError::MemoryTooSmall`] when it has not.
-    pub fn check_memory(cluster: &Cluster, node: NodeId) -> Result<(), StartError> {
+    /// [`StartError::MemoryTooSmall`] when that is too little to [`start`](Self::start).
+    pub fn flow_limit(cluster: &Cluster, node: NodeId) -> Result<u32, StartError> {
         let largest_fragment = cluster.largest_fragment_bytes(node);
-        MemoryPlan::new(cluster, node, largest_fragment).map(drop)
+        let plan = MemoryPlan::new(cluster, node, largest_fragment)?;
+        Ok(Budget::new(plan.promised_bytes).flow_limit())
     }
 
     fn start_with(cluster: Arc<Cluster>, node: &str, fitting: Fitting) -> Result<Self, StartError> {

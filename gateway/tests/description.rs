@@ -90,7 +90,7 @@ fn check_says_what_the_file_describes() {
         "session demo: 6 nodes, 2 networks, 1 channel\n",
         "a[0-3], gw",
         "gateway gw: left, right",
-        "32MiB: admits 2,048 flows at once",
+        "32MiB: admits 1,791 flows at once",
         "15, of which 4 cross gateways",
     ] {
         assert!(said.contains(expected), "{said}");
@@ -115,6 +115,30 @@ fn check_says_everything_that_is_wrong() {
         "{said}"
     );
     assert!(said.contains("2 mistakes"), "{said}");
+}
+
+#[test]
+fn check_lists_a_hundred_gateways_with_too_little_memory_and_counts_the_rest() {
+    let mut text = DEMO.replace("\"32MiB\"", "\"8MiB\"\n");
+    for node in 0..120 {
+        let _ = writeln!(
+            text,
+            "[[node]]\nname = \"g{node}\"\ngateway = true\nmemory = \"8MiB\"\n\
+             addresses = {{ left = \"10.0.1.{node}:7100\", right = \"g{node}\" }}"
+        );
+    }
+    text += "[gateway]\nbatch = \"4MiB\"\n";
+    let folder = Folder::with(&text);
+    let output = madgate(&["check"], &folder.cluster(), &[]);
+    let said = failure(&output, 1);
+    let line = "cluster.toml:19: gateway \"gw\": a memory of 8MiB is too small";
+    assert!(said.contains(line), "{said}");
+    assert_eq!(said.matches("is too small").count(), 100, "{said}");
+    assert!(
+        said.contains("and 21 more mistakes of this kind\n"),
+        "{said}"
+    );
+    assert!(said.contains("121 mistakes\n"), "{said}");
 }
 
 #[test]
@@ -247,6 +271,8 @@ fn a_hundred_thousand_nodes() {
         "{said}"
     );
     assert!(said.lines().count() < 300, "a summary, not a list");
+    assert!(said.contains("  nodes         100,000\n"), "{said}");
+    assert!(said.contains("… and 960 more networks\n"), "{said}");
     let said = stdout(&madgate(
         &["routes"],
         &folder.cluster(),

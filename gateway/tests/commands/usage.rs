@@ -71,10 +71,7 @@ fn what_is_wrong_is_said() {
     let (missing, in_missing) = (world.path("missing"), world.path("missing/key"));
     let cases: [(&[&OsStr], &str); 12] = [
         (&[os("keygen"), file], "file"),
-        (
-            &[os("keygen"), in_missing.as_os_str()],
-            "make it first",
-        ),
+        (&[os("keygen"), in_missing.as_os_str()], "make it first"),
         (&[os("routes"), cluster, os("a0"), os("x")], "no node \"x\""),
         (
             &[

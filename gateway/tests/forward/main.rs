@@ -20,7 +20,7 @@ mod world;
 
 use std::thread;
 
-use madgate_gateway::Counters;
+use madgate_gateway::{Counters, Gateway};
 use traffic::{receive_all, receive_from, send_all, send_from};
 use world::{World, fabrics, remote_writes};
 
@@ -58,6 +58,8 @@ fn there_and_back(left: &str, right: &str, settings: &str) -> Counters {
         scope.spawn(|| receive_all(&a, &lengths));
     });
     let counters = gateway.counters();
+    let foretold = Gateway::flow_limit(gateway.cluster(), gateway.node()).unwrap();
+    assert_eq!(counters.flow_limit, foretold);
     assert_eq!(
         (counters.stale, counters.corrupt, counters.misbehaved),
         (0, 0, 0)

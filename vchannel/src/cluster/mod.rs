@@ -187,6 +187,12 @@ impl Cluster {
         self.nodes.name(node)
     }
 
+    /// The line of the file, from 1, on which the `[[node]]` table of a node begins.
+    #[must_use]
+    pub fn node_line(&self, node: NodeId) -> usize {
+        self.nodes.group(node).line
+    }
+
     /// Every node, in the order of ranks.
     pub fn nodes(&self) -> impl ExactSizeIterator<Item = NodeId> + '_ {
         (0..self.nodes.len()).map(NodeId::from_index)

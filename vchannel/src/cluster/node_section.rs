@@ -73,6 +73,7 @@ impl NodeReader<'_> {
             .map(|value| self.read_addresses(value, &pattern, &name, &ranks, report))
             .unwrap_or_default();
         let span = fields.span;
+        let line = report.line(span.start);
         self.nodes.push_group(NodeGroup {
             ranks,
             gateway,
@@ -80,6 +81,7 @@ impl NodeReader<'_> {
             rate,
             addresses,
             span,
+            line,
         });
     }
 

@@ -21,6 +21,8 @@ pub(crate) struct NodeGroup {
     pub(crate) addresses: Box<[GroupAddress]>,
     /// Where the table stands in the file.
     pub(crate) span: Range<usize>,
+    /// The line that it begins on, from 1.
+    pub(crate) line: usize,
 }
 
 /// Where the nodes of a group listen on one network.

@@ -80,6 +80,7 @@ fn the_example_of_the_design() {
     let (left, right) = (NetworkId(0), NetworkId(1));
     let (a2, gw) = (cluster.node("a2").unwrap(), cluster.node("gw").unwrap());
     assert_eq!((a2, gw), (NodeId(2), NodeId(4)));
+    assert_eq!((cluster.node_line(a2), cluster.node_line(gw)), (16, 20));
     assert_eq!(
         cluster.address(a2, left).unwrap().to_string(),
         "10.0.0.3:7100"

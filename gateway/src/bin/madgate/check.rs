@@ -5,12 +5,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 use madgate_gateway::Gateway;
-use madgate_gtm::Budget;
 use madgate_tm::Protocol;
 use madgate_tm::hsl::Card;
 use madgate_vchannel::cluster::{
-    ChannelId, Cluster, ClusterError, Mistake, NodeId, compact_names, format_duration, format_rate,
-    format_size,
+    ChannelId, Cluster, ClusterError, MAX_MISTAKES, Mistake, NodeId, compact_names,
+    format_duration, format_rate, format_size,
 };
 use madgate_vchannel::handshake::SessionKey;
 use madgate_vchannel::topology::{count_pairs, places};
@@ -43,12 +42,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     warn(&file, cluster.warnings());
     let mut mistakes = 0;
     for gateway in cluster.gateways() {
-        if let Err(error) = Gateway::check_memory(&cluster, gateway) {
+        if let Err(error) = Gateway::flow_limit(&cluster, gateway) {
             mistakes += 1;
-            if mistakes <= LISTED {
-                say(&format!("{file}: {}: {error}", cluster.node_name(gateway)));
+            if mistakes <= MAX_MISTAKES {
+                let (line, name) = (cluster.node_line(gateway), cluster.node_name(gateway));
+                say(&format!("{file}:{line}: gateway \"{name}\": {error}"));
             }
         }
+    }
+    if mistakes > MAX_MISTAKES {
+        let more = counted(mistakes - MAX_MISTAKES, "more mistake");
+        say(&format!("{file}: and {more} of this kind"));
     }
     // Last, so that a file can be looked at where the key is not.
     if let Err(error) = SessionKey::load(cluster.key_file()) {
@@ -166,13 +170,14 @@ fn describe_into(cluster: &Cluster, out: &mut String) -> std::fmt::Result {
             cluster.node_name(node),
             compact_names(networks, LISTED_RANGES)
         )?;
-        let memory = cluster.engine_memory_bytes(node);
-        writeln!(
-            out,
-            "  memory        {}: admits {} at once",
-            format_size(memory),
-            counted(Budget::new(memory).flow_limit(), "flow")
-        )?;
+        let memory = format_size(cluster.engine_memory_bytes(node));
+        match Gateway::flow_limit(cluster, node) {
+            Ok(flows) => {
+                let flows = counted(flows, "flow");
+                writeln!(out, "  memory        {memory}: admits {flows} at once")?;
+            }
+            Err(_) => writeln!(out, "  memory        {memory}: too small, see below")?,
+        }
     }
     more(out, cluster.gateways().count(), "gateway")?;
 
@@ -225,9 +230,8 @@ fn names(cluster: &Cluster, nodes: impl Iterator<Item = NodeId>) -> String {
 
 fn more(out: &mut String, count: usize, what: &str) -> std::fmt::Result {
     if count > LISTED {
-        let more = count - LISTED;
-        let plural = if more == 1 { "" } else { "s" };
-        writeln!(out, "… and {more} more {what}{plural}")?;
+        let more = counted(count - LISTED, &format!("more {what}"));
+        writeln!(out, "… and {more}")?;
     }
     Ok(())
 }

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::output::print;
+use crate::units::{counted, grouped};
 
 /// Print the routes, with the networks they cross and the fragment size
 ///
@@ -191,7 +192,7 @@ fn table(found: &Found) -> String {
         let _ = writeln!(
             out,
             "… and {} more; name two nodes to see their route",
-            found.unlisted
+            grouped(u64::try_from(found.unlisted).unwrap_or(u64::MAX))
         );
     }
     out
@@ -212,9 +213,8 @@ fn way(route: &Described, in_full: bool) -> String {
         out.push_str(&hop.network);
     }
     if route.hops.len() > shown {
-        let more = route.hops.len() - shown;
-        let plural = if more == 1 { "" } else { "s" };
-        let _ = write!(out, " and {more} more network{plural}");
+        let more = counted(route.hops.len() - shown, "more network");
+        let _ = write!(out, " and {more}");
     }
     out
 }
