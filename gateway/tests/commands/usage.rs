@@ -69,7 +69,7 @@ fn what_is_wrong_is_said() {
     let (cluster, file) = (cluster.as_os_str(), file.as_os_str());
     let os = OsStr::new;
     let (missing, in_missing) = (world.path("missing"), world.path("missing/key"));
-    let cases: [(&[&OsStr], &str); 12] = [
+    let cases: [(&[&OsStr], &str); 14] = [
         (&[os("keygen"), file], "file"),
         (&[os("keygen"), in_missing.as_os_str()], "make it first"),
         (&[os("routes"), cluster, os("a0"), os("x")], "no node \"x\""),
@@ -130,7 +130,29 @@ fn what_is_wrong_is_said() {
                 os("--dir"),
                 missing.as_os_str(),
             ],
-            "cannot serve",
+            "missing; the folder must exist, so make it first",
+        ),
+        (
+            &[
+                os("gateway"),
+                cluster,
+                os("--node"),
+                os("gw"),
+                os("--dir"),
+                missing.as_os_str(),
+            ],
+            "missing; the folder must exist, so make it first",
+        ),
+        (
+            &[
+                os("serve"),
+                cluster,
+                os("--node"),
+                os("b0"),
+                os("--dir"),
+                file,
+            ],
+            "file; name a folder",
         ),
     ];
     for (arguments, expected) in cases {

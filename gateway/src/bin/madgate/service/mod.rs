@@ -17,6 +17,8 @@ mod receiver;
 pub(crate) mod seen;
 pub(crate) mod talk;
 
+use std::fs;
+use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -97,7 +99,16 @@ impl Service {
 }
 
 fn open_root(folder: &Path) -> Result<Arc<Root>, Failure> {
-    let root = Root::open(folder).or_fail(|| format!("cannot serve {}", folder.display()))?;
+    let root = Root::open(folder).or_fail(|| {
+        let advice = match fs::metadata(folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                "; the folder must exist, so make it first"
+            }
+            Ok(about) if !about.is_dir() => "; name a folder",
+            _ => "",
+        };
+        format!("cannot serve {}{advice}", folder.display())
+    })?;
     let removed = sweep(folder);
     if removed > 0 {
         tracing::info!(removed, "unfinished files of an earlier run are removed");
