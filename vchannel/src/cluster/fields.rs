@@ -59,6 +59,13 @@ impl<'t> Fields<'t> {
         let span = value.span();
         match value.into_inner() {
             DeValue::Table(table) => Some(Self::open(table, span, title, known, report)),
+            // `[[session]]`
+            DeValue::Array(_) if title.starts_with('[') && !title.starts_with("[[") => {
+                let message = format!("{title} is written as a list of tables");
+                let help = format!("write {title}, with one bracket on each side, and once");
+                report.mistake(&span, message, help);
+                None
+            }
             other => {
                 wrong_type(&span, title, "a table", &other, report);
                 None

@@ -144,8 +144,9 @@ impl NodeReader<'_> {
         let keys: Vec<String> = table.keys().map(|key| key.get_ref().to_string()).collect();
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
         let entries = Fields::open(table, span.clone(), "`addresses`", &keys, report);
+        let mistakes_before = report.mistakes();
         let entries = entries.into_strings(report);
-        if entries.is_empty() {
+        if entries.is_empty() && report.mistakes() == mistakes_before {
             let message = format!("\"{name_text}\" is on no network");
             report.mistake(&span, message, "give it an address on one at least");
         }

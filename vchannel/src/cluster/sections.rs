@@ -323,8 +323,9 @@ fn read_channel(
     if !fields.has("networks") {
         fields.missing("networks", report);
     }
+    let mistakes_before = report.mistakes();
     let (names, span) = fields.strings("networks", report)?;
-    if names.is_empty() {
+    if names.is_empty() && report.mistakes() == mistakes_before {
         report.mistake(
             &span,
             format!("channel \"{name}\" spans no network"),

@@ -328,6 +328,21 @@ fn one_mistake_brings_no_others() {
             "depth = 2\ndepth = 3",
             "`depth` is there already; leave one of them out",
         ),
+        (
+            "[\"left\", \"right\"]",
+            "[3]",
+            "cluster.toml:31: `networks` should be a list of strings, not a whole number",
+        ),
+        (
+            "{ right = \"b0\" }",
+            "{ right = 3 }",
+            "cluster.toml:27: `right` should be a string, not a whole number",
+        ),
+        (
+            "[gateway]",
+            "[[gateway]]",
+            "[gateway] is written as a list of tables; write [gateway], with one bracket",
+        ),
     ] {
         let found = mistakes(from, to);
         assert_eq!(found.lines().count(), 1, "{found}");
