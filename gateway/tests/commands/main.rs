@@ -17,6 +17,7 @@ mod dying;
 mod full_disk;
 mod sweep;
 mod tune;
+mod unread;
 mod usage;
 mod watch;
 mod world;

@@ -96,8 +96,10 @@ fn main() -> ExitCode {
         .and_then(|()| signals::outlive_file_limits())
         .and_then(|()| logging::start(command.log.as_deref(), command.action.usual_log()))
         .and_then(|()| command.action.run());
-    result.unwrap_or_else(|failure| {
+    let code = result.unwrap_or_else(|failure| {
         output::say(&format!("madgate: {failure}"));
         ExitCode::FAILURE
-    })
+    });
+    logging::settle();
+    code
 }

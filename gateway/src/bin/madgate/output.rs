@@ -3,9 +3,12 @@
 use std::io::{self, Write as _};
 
 use crate::failure::{Context as _, Failure};
+use crate::logging;
 
-/// Says something on stderr. Nothing can be said of it when nobody takes that.
+/// Says something on stderr, behind what was logged. Nothing can be said of it when nobody takes
+/// that.
 pub(crate) fn say(text: &str) {
+    logging::settle();
     let _ = io::stderr()
         .lock()
         .write_all(format!("{text}\n").as_bytes());
