@@ -1,9 +1,10 @@
 //! `cp` through a gateway while all is well, and what it refuses.
 
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
+use crate::watch::Watch;
 use crate::world::World;
 
 const TIMEOUT: &str = "30s";
@@ -124,6 +125,29 @@ fn links_are_named_and_the_rest_is_copied() {
     ]);
     assert_eq!(ended.stdout, "", "nothing that looks like success");
     assert_eq!(world.received(), ["tree", "tree/file"]);
+}
+
+#[test]
+fn a_file_that_shrinks_meanwhile_is_named_and_an_older_one_stays() {
+    let world = World::new(TIMEOUT);
+    let (_gateway, _serve) = (world.gateway(), world.serve());
+    let (large, small) = (world.file("large", 192 << 20), world.file("small", 1000));
+    let mut watch = Watch::new(&world.served());
+    let copy = world.start_cp("a0", &[&large, &small], "");
+    watch.wait_for_bytes(&world.served(), &copy);
+    fs::write(world.served().join("large"), b"older").unwrap();
+    File::options()
+        .write(true)
+        .open(&large)
+        .unwrap()
+        .set_len(1000)
+        .unwrap();
+    copy.end().failed_with(&[
+        "large: changed while it was copied; copy it again",
+        "NOT ALL was copied to b0: 1 file was",
+    ]);
+    assert_eq!(world.received(), ["large", "small"]);
+    assert_eq!(fs::read(world.served().join("large")).unwrap(), b"older");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The reading end of a copy: a thread of its own that walks, reads and digests ahead of
 //! what is sent.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -17,6 +17,7 @@ use sha2::{Digest as _, Sha256};
 use super::root::MODE_MASK;
 use super::walk::{Source, Step, walk, words_of_source};
 use super::wire::{CHUNK_BYTES, Request, length};
+use crate::units::counted;
 
 /// How many messages the reader may be ahead.
 pub(crate) const AHEAD: usize = 4;
@@ -152,7 +153,7 @@ impl Reader<'_> {
     }
 
     fn file(&mut self, path: PathBuf, target: Bytes) -> Result<(), Gone> {
-        let (file, mode, size) = match open(&path, self.folders.is_empty()) {
+        let (file, mode, version) = match open(&path, self.folders.is_empty()) {
             Ok(opened) => opened,
             Err(error) => return self.problem(None, path, words_of_source(&error)),
         };
@@ -166,7 +167,7 @@ impl Reader<'_> {
             Request::File {
                 entry,
                 mode,
-                size,
+                size: version.size,
                 path: target,
             },
             begins,
@@ -188,12 +189,20 @@ impl Reader<'_> {
                     hash.update(&bytes);
                     size += length(&bytes);
                     self.request(Request::Chunk { entry, bytes })?;
+                    // What grows as fast as it is read would have no end.
+                    if size > version.size {
+                        break;
+                    }
                 }
                 Err(error) => {
                     self.request(Request::Abandon { entry })?;
                     return self.problem(Some(entry), path, words_of_source(&error));
                 }
             }
+        }
+        if let Err(reason) = version.is_still(&file, size) {
+            self.request(Request::Abandon { entry })?;
+            return self.problem(Some(entry), path, reason);
         }
         self.request(Request::Finish {
             entry,
@@ -234,9 +243,42 @@ impl Reader<'_> {
     }
 }
 
+/// What tells that a file has changed while it was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Version {
+    size: u64,
+    /// When it was written last: seconds and nanoseconds.
+    written: (i64, i64),
+}
+
+impl Version {
+    fn of(metadata: &Metadata) -> Self {
+        Self {
+            size: metadata.len(),
+            written: (metadata.mtime(), metadata.mtime_nsec()),
+        }
+    }
+
+    /// Says why the `read` bytes are not the file that was opened, where they are not.
+    fn is_still(&self, file: &File, read: u64) -> Result<(), String> {
+        let metadata = file.metadata().map_err(|error| words_of_source(&error))?;
+        if Self::of(&metadata) != *self {
+            return Err("changed while it was copied; copy it again".into());
+        }
+        // Files that the kernel makes up, such as those of /proc.
+        if read != self.size {
+            let size = counted(self.size, "byte");
+            return Err(format!(
+                "has {size}, says its file system, and others can be read; copy it to a disk first"
+            ));
+        }
+        Ok(())
+    }
+}
+
 /// Opens a file that is still one: since the walk saw it, a link may have taken its place.
 /// Links are followed only where the command line names one.
-fn open(path: &Path, is_source: bool) -> io::Result<(File, u32, u64)> {
+fn open(path: &Path, is_source: bool) -> io::Result<(File, u32, Version)> {
     let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     if !is_source {
         flags |= OFlags::NOFOLLOW;
@@ -246,7 +288,7 @@ fn open(path: &Path, is_source: bool) -> io::Result<(File, u32, u64)> {
     if !metadata.is_file() {
         return Err(io::Error::other("is not a file any more"));
     }
-    Ok((file, metadata.mode() & MODE_MASK, metadata.len()))
+    Ok((file, metadata.mode() & MODE_MASK, Version::of(&metadata)))
 }
 
 /// The next bytes of a file; none at its end.

@@ -63,6 +63,8 @@ struct Writing {
     entry: u64,
     name: OsString,
     mode: u32,
+    /// The size that was announced, and what of it has arrived.
+    announced: u64,
     size: u64,
     hash: Sha256,
     temporary: Temporary,
@@ -349,6 +351,7 @@ impl Reception {
             entry,
             name,
             mode,
+            announced: size,
             size: 0,
             hash: Sha256::new(),
             temporary,
@@ -396,12 +399,15 @@ impl Reception {
         let Writing {
             name,
             mode,
+            announced,
+            size: arrived,
             hash,
             temporary,
             ..
         } = *writing;
-        if writing.size != size {
-            let reason = format!("{} of {} arrived", writing.size, counted(size, "byte"));
+        if arrived != announced || arrived != size {
+            let whole = if arrived == size { announced } else { size };
+            let reason = format!("{arrived} of {} arrived", counted(whole, "byte"));
             replies.push(Reply::Failed { entry, reason });
         } else if hash.finalize()[..] != digest[..] {
             replies.push(Reply::Failed {

@@ -2,14 +2,17 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use sha2::{Digest as _, Sha256};
 
+use super::read::AHEAD;
 use super::receive::Reception;
 use super::root::Root;
 use super::send::{Peer, Report, SendError, send};
@@ -84,10 +87,20 @@ fn places() -> Places {
 }
 
 fn copy(sources: &[PathBuf], to: &Path, path: &str) -> (Report, Result<(), SendError<Infallible>>) {
+    copy_with(sources, to, path, |_| {})
+}
+
+/// Copies, and calls `progress` for each message.
+fn copy_with(
+    sources: &[PathBuf],
+    to: &Path,
+    path: &str,
+    progress: impl FnMut(u64),
+) -> (Report, Result<(), SendError<Infallible>>) {
     let sources = Source::all(sources).unwrap();
     let mut report = Report::default();
     let path = Bytes::copy_from_slice(path.as_bytes());
-    let result = send(&mut Direct::new(to), &sources, path, &mut report, |_| {});
+    let result = send(&mut Direct::new(to), &sources, path, &mut report, progress);
     (report, result)
 }
 
@@ -228,6 +241,66 @@ fn what_cannot_be_copied_is_named_and_the_rest_arrives() {
     let report = copied(&[from.join("link")], to, "");
     assert_eq!(report.files, 1);
     assert_eq!(fs::read(to.join("link")).unwrap(), b"file");
+}
+
+/// Copies a file that somebody changes when it has begun.
+fn copy_of_what_changes(change: impl Fn(&File)) {
+    let Places { from, to, .. } = &places();
+    let path = from.join("file");
+    // More than the reader reads ahead.
+    fs::write(&path, vec![1; 3 * AHEAD * CHUNK_BYTES]).unwrap();
+    fs::write(to.join("file"), b"older").unwrap();
+    let mut file = Some(File::options().append(true).open(&path).unwrap());
+    let (report, result) = copy_with(std::slice::from_ref(&path), to, "", |_| {
+        if let Some(file) = file.take() {
+            change(&file);
+        }
+    });
+    result.unwrap();
+    let reason = "changed while it was copied; copy it again".to_owned();
+    assert_eq!(report.failures, [(path, reason)]);
+    assert_eq!((report.files, report.bytes), (0, 0));
+    assert_eq!(names(to), ["file"]);
+    assert_eq!(fs::read(to.join("file")).unwrap(), b"older");
+}
+
+#[test]
+fn a_file_that_changes_while_it_is_read_is_not_copied() {
+    copy_of_what_changes(|file| file.set_len(1).unwrap());
+    copy_of_what_changes(|mut file| file.write_all(b"more").unwrap());
+    // Overwritten: only the time tells.
+    copy_of_what_changes(|file| file.set_modified(SystemTime::UNIX_EPOCH).unwrap());
+}
+
+#[test]
+fn what_arrives_has_the_size_that_was_announced() {
+    let Places { to, .. } = &places();
+    let root = Arc::new(Root::open(to).unwrap());
+    let mut replies = Vec::new();
+    let mut reception = Reception::begin(root, false, b"").unwrap();
+    let bytes = Bytes::from_static(b"some");
+    for request in [
+        Request::File {
+            entry: 1,
+            mode: 0o600,
+            size: 6,
+            path: Bytes::from_static(b"file"),
+        },
+        Request::Chunk {
+            entry: 1,
+            bytes: bytes.clone(),
+        },
+        Request::Finish {
+            entry: 1,
+            size: 4,
+            digest: Sha256::digest(&bytes).into(),
+        },
+        Request::End,
+    ] {
+        reception.handle(request, &mut replies).unwrap();
+    }
+    assert!(matches!(&replies[0], Reply::Failed { entry: 1, reason } if reason.contains("4 of 6")));
+    assert!(names(to).is_empty());
 }
 
 #[test]
