@@ -10,9 +10,9 @@ use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
 use super::path::{Beneath, PathError};
-use super::root::{Found, Root, find_in, make_folder, open_folder};
+use super::root::{Found, Root, make_folder, open_folder};
 use super::settle::{BATCH_ENTRIES, Complete, settle};
-use super::temporary::Temporary;
+use super::temporary::{Temporary, ensure_replaceable};
 use super::wire::{Digest, Reply, Request, WINDOW_BYTES, charge, length};
 use crate::units::counted;
 
@@ -332,15 +332,7 @@ impl Reception {
     ) -> Result<Writing, String> {
         let path = self.place(path)?;
         let (parent, name) = self.parent_of(&path)?;
-        match find_in(&parent, &name).map_err(|error| words(&error))? {
-            Found::Nothing | Found::File => {}
-            Found::Folder => return Err("a folder has this name at the destination".into()),
-            Found::Special => {
-                return Err(
-                    "a link, device, pipe or socket has this name at the destination".into(),
-                );
-            }
-        }
+        ensure_replaceable(&parent, &name).map_err(|error| words(&error))?;
         let create = || {
             let temporary = Temporary::create(parent, &name)?;
             temporary.reserve(size)?;

@@ -15,12 +15,12 @@ use std::path::Path;
 
 use rustix::fs::{
     AtFlags, FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, fstat, openat,
-    renameat, unlinkat,
+    renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
 use walkdir::WalkDir;
 
-use super::root::set_mode;
+use super::root::{Found, find_in, set_mode};
 
 /// Comes before the digits.
 const MARK: &[u8] = b".madgate-";
@@ -115,20 +115,55 @@ impl Temporary {
         self.file.sync_all()
     }
 
-    /// Gives the file its final name, replacing a file or link that has it, and returns the
-    /// folder, which is not synced yet.
+    /// Gives the file its final name, replacing a file that has it and nothing else, and returns
+    /// the folder, which is not synced yet.
     pub(crate) fn settle(mut self, name: &OsStr) -> io::Result<OwnedFd> {
         let folder = self.folder.try_clone()?;
+        // Long ago, when the copy of the file began, both were looked at.
+        if !self.has_its_name()? {
+            return Err(io::Error::other(
+                "somebody removed or replaced its unfinished file at the destination; copy it again",
+            ));
+        }
+        ensure_replaceable(&folder, name)?;
         renameat(&self.folder, &self.name, &self.folder, name)?;
         self.settled = true;
         Ok(folder)
     }
+
+    /// Whether its name still leads to the file that is written.
+    fn has_its_name(&self) -> io::Result<bool> {
+        let written = fstat(&self.file)?;
+        match statat(&self.folder, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(named) => Ok((named.st_dev, named.st_ino) == (written.st_dev, written.st_ino)),
+            Err(Errno::NOENT) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Removes the file, and nothing that somebody else has given its name to.
+    fn remove(&self) -> io::Result<()> {
+        if self.has_its_name()? {
+            unlinkat(&self.folder, &self.name, AtFlags::empty())?;
+        }
+        Ok(())
+    }
+}
+
+/// Makes sure that a file may be called `name` in `folder`: nothing has this name, or a file.
+pub(crate) fn ensure_replaceable(folder: &OwnedFd, name: &OsStr) -> io::Result<()> {
+    let in_the_way = match find_in(folder, name)? {
+        Found::Nothing | Found::File => return Ok(()),
+        Found::Folder => "a folder has this name at the destination",
+        Found::Special => "a link, device, pipe or socket has this name at the destination",
+    };
+    Err(io::Error::other(in_the_way))
 }
 
 impl Drop for Temporary {
     fn drop(&mut self) {
         if !self.settled
-            && let Err(error) = unlinkat(&self.folder, &self.name, AtFlags::empty())
+            && let Err(error) = self.remove()
         {
             tracing::warn!(name = %self.name.display(), %error, "an unfinished file stays behind");
         }
@@ -161,6 +196,8 @@ pub(crate) fn sweep(folder: &Path) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use super::*;
 
     fn folder() -> (tempfile::TempDir, OwnedFd) {
@@ -214,6 +251,56 @@ mod tests {
             std::fs::metadata(&path).unwrap().permissions().mode() & 0o7777,
             0o640
         );
+    }
+
+    /// A file that is written, but has not its final name.
+    fn written(folder: &OwnedFd) -> Temporary {
+        let mut file = Temporary::create(folder.try_clone().unwrap(), OsStr::new("x")).unwrap();
+        file.write(b"whole").unwrap();
+        file.sync(0o600).unwrap();
+        file
+    }
+
+    #[test]
+    fn what_has_taken_the_final_name_is_not_replaced() {
+        let (place, folder) = folder();
+        let path = place.path().join("x");
+        let file = written(&folder);
+        symlink("victim", &path).unwrap();
+        let error = file.settle(OsStr::new("x")).unwrap_err();
+        assert!(error.to_string().contains("a link"), "{error}");
+        assert!(path.is_symlink());
+        std::fs::remove_file(&path).unwrap();
+
+        let file = written(&folder);
+        rustix::fs::mkfifoat(&folder, "x", Mode::RUSR).unwrap();
+        file.settle(OsStr::new("x")).unwrap_err();
+        assert_eq!(find_in(&folder, OsStr::new("x")).unwrap(), Found::Special);
+        std::fs::remove_file(&path).unwrap();
+
+        let file = written(&folder);
+        std::fs::create_dir(&path).unwrap();
+        file.settle(OsStr::new("x")).unwrap_err();
+        assert_eq!(names(place.path()), ["x"]);
+        assert!(path.is_dir());
+    }
+
+    #[test]
+    fn only_what_was_written_gets_the_final_name() {
+        let (place, folder) = folder();
+        let said = |file: Temporary| file.settle(OsStr::new("x")).unwrap_err().to_string();
+        let file = written(&folder);
+        std::fs::remove_file(place.path().join(&file.name)).unwrap();
+        assert!(said(file).contains("its unfinished file"));
+        assert!(names(place.path()).is_empty());
+
+        let file = written(&folder);
+        let name = file.name.clone();
+        std::fs::write(place.path().join("other"), b"other").unwrap();
+        std::fs::rename(place.path().join("other"), place.path().join(&name)).unwrap();
+        assert!(said(file).contains("its unfinished file"));
+        // It is somebody else's.
+        assert_eq!(names(place.path()), [name]);
     }
 
     #[test]
