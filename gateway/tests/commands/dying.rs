@@ -186,6 +186,24 @@ fn a_receiver_that_leaves_says_what_breaks_off() {
 }
 
 #[test]
+fn a_receiver_that_is_stopped_is_given_up() {
+    let Scene {
+        world,
+        gateway: _gateway,
+        serve,
+        copy,
+        ..
+    } = Scene::of_a_copy("shm", "1s");
+    serve.signal(Signal::STOP);
+    copy.end().failed_with(&[
+        "large: was not sent completely",
+        "nothing was heard for 11s: the process there is stopped; or the gateway cannot reach this node",
+    ]);
+    serve.kill();
+    assert!(!world.served().join("large").exists());
+}
+
+#[test]
 fn a_sender_that_dies_makes_way_for_the_next() {
     let Scene {
         world,

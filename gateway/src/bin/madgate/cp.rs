@@ -270,4 +270,8 @@ impl Peer for Destination<'_> {
             }
         }
     }
+
+    fn link_timeout(&self) -> Duration {
+        self.channel.session().cluster().link_timeout()
+    }
 }

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
+use madgate_vchannel::cluster::format_duration;
 use thiserror::Error;
 
 use super::read::{AHEAD, Begins, Ended, EntryKind, LatestFailure, NOT_SENT, Outgoing, read};
@@ -20,9 +21,9 @@ pub(crate) const ASK_AFTER: Duration = Duration::from_secs(2);
 /// is not known yet that it was, is lost; here this process is the one that was.
 const ASK_FIRST_AFTER: Duration = Duration::from_millis(250);
 
-/// How long the other end may say nothing at all. A node that cannot be reached is noticed
-/// sooner, by its session; this is for one that is there and stopped.
-pub(crate) const SILENCE_LIMIT: Duration = Duration::from_secs(120);
+/// How long the other end may say nothing at all, beyond the time that links may be lost for. It
+/// says something every few seconds, even while it writes.
+pub(crate) const SILENCE_MARGIN: Duration = Duration::from_secs(10);
 
 /// The way to the receiver.
 pub(crate) trait Peer {
@@ -34,6 +35,9 @@ pub(crate) trait Peer {
 
     /// The next reply, if one comes within `patience`; zero does not wait.
     fn receive(&mut self, patience: Duration) -> Result<Option<Reply>, Self::Error>;
+
+    /// How long a link on the way may be lost before the way counts as gone.
+    fn link_timeout(&self) -> Duration;
 }
 
 /// What a copy did.
@@ -78,9 +82,12 @@ pub(crate) enum SendError<E: std::error::Error + 'static> {
     /// The receiver does not want it.
     #[error("refused: {0}")]
     Refused(String),
-    /// The receiver is there and says nothing.
-    #[error("nothing was heard for {} s, as if the process were stopped", SILENCE_LIMIT.as_secs())]
-    Silent,
+    /// The receiver is not known to be gone, and says nothing.
+    #[error(
+        "nothing was heard for {}: the process there is stopped; or the gateway cannot reach this node, and its log says why",
+        format_duration(*.0)
+    )]
+    Silent(Duration),
     /// A thread cannot be started.
     #[error("cannot start a thread")]
     Thread(#[source] std::io::Error),
@@ -288,7 +295,10 @@ impl<P: Peer, F: FnMut(u64)> Sender<'_, P, F> {
         &mut self,
         mut ready: impl FnMut(&Self) -> bool,
     ) -> Result<(), SendError<P::Error>> {
-        let mut heard = Instant::now();
+        let limit = self.peer.link_timeout() + SILENCE_MARGIN;
+        // The waits that were asked for: while this process itself was stopped, it heard nothing
+        // either.
+        let mut silence = Duration::ZERO;
         while !ready(self) {
             let patience = if self.opened {
                 ASK_AFTER
@@ -297,11 +307,16 @@ impl<P: Peer, F: FnMut(u64)> Sender<'_, P, F> {
             };
             match self.peer.receive(patience).map_err(SendError::Peer)? {
                 Some(reply) => {
-                    heard = Instant::now();
+                    silence = Duration::ZERO;
                     self.reply(reply)?;
                 }
-                None if heard.elapsed() >= SILENCE_LIMIT => return Err(SendError::Silent),
-                None => self.peer.send(&Request::Ask).map_err(SendError::Peer)?,
+                None => {
+                    silence += patience;
+                    if silence >= limit {
+                        return Err(SendError::Silent(limit));
+                    }
+                    self.peer.send(&Request::Ask).map_err(SendError::Peer)?;
+                }
             }
         }
         Ok(())

@@ -15,7 +15,7 @@ use sha2::{Digest as _, Sha256};
 use super::read::AHEAD;
 use super::receive::Reception;
 use super::root::Root;
-use super::send::{Peer, Report, SendError, send};
+use super::send::{ASK_AFTER, Peer, Report, SILENCE_MARGIN, SendError, send};
 use super::walk::Source;
 use super::wire::{CHUNK_BYTES, Reply, Request};
 
@@ -65,6 +65,40 @@ impl Peer for Direct {
 
     fn receive(&mut self, _: Duration) -> Result<Option<Reply>, Infallible> {
         Ok(self.replies.pop_front())
+    }
+
+    fn link_timeout(&self) -> Duration {
+        Duration::from_secs(30)
+    }
+}
+
+/// A receiver that answers so many questions, and then says nothing; nobody really waits for it.
+struct Mute {
+    answers: usize,
+    asked: Vec<Request>,
+    waited: Duration,
+}
+
+impl Peer for Mute {
+    type Error = Infallible;
+
+    fn send(&mut self, request: &Request) -> Result<(), Infallible> {
+        self.asked.push(request.clone());
+        Ok(())
+    }
+
+    fn receive(&mut self, patience: Duration) -> Result<Option<Reply>, Infallible> {
+        self.waited += patience;
+        if patience.is_zero() || self.waited < Duration::from_secs(1) || self.answers == 0 {
+            return Ok(None);
+        }
+        self.answers -= 1;
+        self.waited = Duration::ZERO;
+        Ok(Some(Reply::Alive))
+    }
+
+    fn link_timeout(&self) -> Duration {
+        Duration::from_secs(3)
     }
 }
 
@@ -415,6 +449,29 @@ fn messages_out_of_place_are_noticed() {
             results[..results.len() - 1].iter().all(Result::is_ok),
             "{messages:?}"
         );
+    }
+}
+
+#[test]
+fn who_says_nothing_is_given_up_after_the_link_timeout() {
+    let Places { from, .. } = &places();
+    let file = from.join("file");
+    fs::write(&file, b"file").unwrap();
+    let sources = Source::all(&[file]).unwrap();
+    for answers in [0, 1, 3] {
+        let mut mute = Mute {
+            answers,
+            asked: Vec::new(),
+            waited: Duration::ZERO,
+        };
+        let mut report = Report::default();
+        let result = send(&mut mute, &sources, Bytes::new(), &mut report, |_| {});
+        let limit = mute.link_timeout() + SILENCE_MARGIN;
+        assert!(matches!(result, Err(SendError::Silent(silence)) if silence == limit));
+        // Waits are counted, not what the clock says: it has hardly moved.
+        assert!(mute.waited >= limit, "{:?}", mute.waited);
+        assert!(mute.waited < limit + ASK_AFTER, "{:?}", mute.waited);
+        assert_eq!(mute.asked.last(), Some(&Request::Ask));
     }
 }
 

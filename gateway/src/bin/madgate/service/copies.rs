@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, Scope};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, unbounded};
@@ -40,11 +41,18 @@ impl Shared {
     }
 }
 
-/// How a copy ended, for a sender that has not heard it and asks.
+/// How often the sender of a copy that is busy hears that it is: well within the silence that a
+/// sender bears.
+const ALIVE_EVERY: Duration = Duration::from_secs(2);
+
+/// How a copy ended, for a sender that has not heard it and asks; and whether it is busy until
+/// then.
 #[derive(Debug, Default)]
 pub(crate) struct Ending {
     ended: AtomicBool,
     reason: OnceLock<String>,
+    /// Its thread writes or syncs, and does not answer.
+    busy: AtomicBool,
 }
 
 /// A place among the copies that run, given back when it is dropped.
@@ -68,9 +76,16 @@ impl Place {
         (taken < MAX_COPIES).then_some(place)
     }
 
+    /// Says whether the thread of the copy does something that may take long, so that its sender
+    /// has to be told by somebody else that it is alive.
+    pub(crate) fn is_busy(&self, busy: bool) {
+        self.ending.busy.store(busy, Ordering::Relaxed);
+    }
+
     /// All of the copy is written: before its sender is told, it is no longer one that could break
     /// off.
     pub(crate) fn is_complete(&mut self) {
+        self.is_busy(false);
         if std::mem::take(&mut self.counts) {
             self.shared.running.fetch_sub(1, Ordering::Relaxed);
         }
@@ -116,6 +131,8 @@ pub(crate) struct Copies<'scope, 'env> {
     channel: &'env Channel,
     shared: Arc<Shared>,
     copies: HashMap<NodeId, Copying<'env>>,
+    /// When senders were told last that their copies are alive.
+    told: Instant,
 }
 
 impl<'scope, 'env> Copies<'scope, 'env> {
@@ -129,6 +146,21 @@ impl<'scope, 'env> Copies<'scope, 'env> {
             channel,
             shared,
             copies: HashMap::new(),
+            told: Instant::now(),
+        }
+    }
+
+    /// Tells the senders of copies that are busy, and so do not answer, that they are alive; to be
+    /// called every now and then. A disk may take minutes for a sync.
+    pub(crate) fn tell_alive(&mut self) {
+        if self.shared.running() == 0 || self.told.elapsed() < ALIVE_EVERY {
+            return;
+        }
+        self.told = Instant::now();
+        for (source, copy) in &self.copies {
+            if copy.ending.busy.load(Ordering::Relaxed) {
+                self.answer(*source, copy.tag, &Reply::Alive);
+            }
         }
     }
 
@@ -192,10 +224,14 @@ impl<'scope, 'env> Copies<'scope, 'env> {
         }
     }
 
-    /// Answers without waiting: a sender that gets no answer asks again.
     fn refuse(&self, source: NodeId, tag: u64, reason: &str) {
         let reason = reason.to_owned();
-        let message: (Head, Bytes) = Reply::Refused { reason }.encode(tag);
+        self.answer(source, tag, &Reply::Refused { reason });
+    }
+
+    /// Answers without waiting: a sender that gets no answer asks again.
+    fn answer(&self, source: NodeId, tag: u64, reply: &Reply) {
+        let message: (Head, Bytes) = reply.encode(tag);
         if let Err(error) = talk::answer(self.channel, source, message) {
             tracing::debug!(%error, "an answer is dropped");
         }

@@ -101,6 +101,7 @@ impl Desk {
         front: &Front<'scope, 'env>,
         copies: &mut Copies<'scope, 'env>,
     ) -> Result<Option<Payload<'env>>, TalkError> {
+        copies.tell_alive();
         let Some(mut unpacking) = self.channel.begin_unpacking_within(self.look())? else {
             return Ok(None);
         };
