@@ -4,12 +4,14 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 
-use crate::world::{World, run};
+use crate::world::{Process, World, program, run};
 
 #[test]
 fn the_demo_reports_everything_and_keeps_what_is_asked_for() {
@@ -110,4 +112,33 @@ fn a_demo_of_nothing_says_so_and_leaves_nothing() {
             .unwrap()
             .contains("missing")
     );
+}
+
+#[test]
+fn a_signal_ends_the_demo_as_a_signal() {
+    let world = World::new("30s");
+    let file = world.file("file", 1000);
+    let folder = world.path("temporary");
+    fs::create_dir(&folder).unwrap();
+    for (signal, is_for_all) in [(Signal::TERM, false), (Signal::INT, true)] {
+        let mut command = program([OsStr::new("demo"), file.as_os_str()]);
+        command.env("TMPDIR", &folder).process_group(0);
+        let mut demo = Process::start(command);
+        while !demo.next_line().starts_with("measuring") {}
+        if is_for_all {
+            // As a terminal does it.
+            let group = Pid::from_raw(demo.id().try_into().unwrap()).unwrap();
+            kill_process_group(group, signal).unwrap();
+        } else {
+            demo.signal(signal);
+        }
+        let ended = demo.end();
+        assert_eq!(
+            ended.status.code(),
+            Some(128 + signal.as_raw()),
+            "{ended:?}"
+        );
+        assert!(!ended.stderr.contains("madgate: "), "{ended:?}");
+        assert!(fs::read_dir(&folder).unwrap().next().is_none());
+    }
 }

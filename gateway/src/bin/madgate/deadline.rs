@@ -2,7 +2,7 @@
 //! happens.
 
 use std::path::PathBuf;
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded, select};
@@ -12,11 +12,17 @@ use crate::failure::{Context, Failure};
 use crate::output::say;
 use crate::signals::{Endings, exit_code};
 
+/// How long a failure waits for a signal that may be its cause. Who interrupts a terminal ends the
+/// children too, and their end may be seen a moment before the signal is.
+const SIGNAL_DELAY: Duration = Duration::from_millis(500);
+
 /// Watches the clock and the signals until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Deadline {
     ends_at: Instant,
-    _over: Sender<()>,
+    /// Told of a success; disconnects at the end.
+    over: Option<Sender<()>>,
+    watcher: Option<JoinHandle<()>>,
 }
 
 impl Deadline {
@@ -30,8 +36,8 @@ impl Deadline {
     ) -> Result<Self, Failure> {
         let endings = Endings::listen()?;
         let ends_at = Instant::now() + limit;
-        let (over, is_over) = bounded(0);
-        thread::Builder::new()
+        let (over, is_over) = bounded(1);
+        let watcher = thread::Builder::new()
             .name("madgate-deadline".into())
             .spawn(move || {
                 let code = wait(&endings, &is_over, limit, what);
@@ -43,8 +49,21 @@ impl Deadline {
             .or_fail(|| "cannot start a thread".into())?;
         Ok(Self {
             ends_at,
-            _over: over,
+            over: Some(over),
+            watcher: Some(watcher),
         })
+    }
+
+    /// Ends the watch with what came out. Does not return where a signal or the clock has been
+    /// faster: then this process ends as that says, whatever else has failed by it.
+    pub(crate) fn end<T>(self, outcome: Result<T, Failure>) -> Result<T, Failure> {
+        if outcome.is_ok()
+            && let Some(over) = &self.over
+        {
+            // Nobody listens where the watch has ended by itself.
+            let _ = over.send(());
+        }
+        outcome
     }
 
     /// How much time is left.
@@ -53,11 +72,24 @@ impl Deadline {
     }
 }
 
+impl Drop for Deadline {
+    fn drop(&mut self) {
+        self.over = None;
+        if let Some(watcher) = self.watcher.take() {
+            // One that has panicked ends nothing.
+            let _ = watcher.join();
+        }
+    }
+}
+
 /// Waits for the end; with which code the process has to end, if it has to.
 fn wait(endings: &Endings, is_over: &Receiver<()>, limit: Duration, what: &str) -> Option<i32> {
     select! {
         recv(endings.signals()) -> signal => Some(signal.map_or(1, exit_code)),
-        recv(is_over) -> _ => None,
+        recv(is_over) -> success => {
+            let delay = if success.is_ok() { Duration::ZERO } else { SIGNAL_DELAY };
+            endings.signals().recv_timeout(delay).ok().map(exit_code)
+        }
         default(limit) => {
             let limit = limit.as_secs();
             say(&format!("madgate: {what} did not end within {limit} s"));

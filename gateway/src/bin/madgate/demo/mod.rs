@@ -82,7 +82,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let watch = Watch::start();
     let report = demo.run(&arguments.paths);
     family.kill();
-    let mut report = report?;
+    let mut report = deadline.end(report)?;
     report.load = watch.end();
     if arguments.json {
         print(&format!("{}\n", serde_json::to_string(&report)?))?;

@@ -65,7 +65,7 @@ pub(super) fn run(order: &Order<'_>) -> Result<ExitCode, Failure> {
     let scene = Scene::make()?;
     let family = Family::default();
     let folders = vec![scene.folder().to_owned()];
-    let _deadline = Deadline::start(family.clone(), folders, LIMIT, "bench --figure6")?;
+    let deadline = Deadline::start(family.clone(), folders, LIMIT, "bench --figure6")?;
     let bench = Bench {
         scene: &scene,
         family: &family,
@@ -77,7 +77,7 @@ pub(super) fn run(order: &Order<'_>) -> Result<ExitCode, Failure> {
         or_usual(order.messages, &MESSAGES),
     );
     family.kill();
-    let figures = figures?;
+    let figures = deadline.end(figures)?;
     let charts: Vec<Chart> = figures.iter().map(Figure::chart).collect();
     if !order.json {
         for (figure, chart) in figures.iter().zip(&charts) {
