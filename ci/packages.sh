@@ -3,10 +3,10 @@
 # the relay bench, `ip` and `tc` for hosts made of network namespaces, and for the bench of
 # remote write `strace`, which counts system calls, and UCX's `ucx_perftest`, its peer; and
 # libfabric, whose cards remote write is tested with, and whose headers are what its C interface is
-# held against.
+# held against; and `mkfs.ext4` for a disk that is stopped.
 set -euo pipefail
 
-declare -A packages=([haproxy]=haproxy [socat]=socat [ip]=iproute2 [tc]=iproute2 [strace]=strace [ucx_perftest]=ucx-utils)
+declare -A packages=([haproxy]=haproxy [socat]=socat [ip]=iproute2 [tc]=iproute2 [strace]=strace [ucx_perftest]=ucx-utils [mkfs.ext4]=e2fsprogs)
 missing=()
 for program in "${!packages[@]}"; do
     # Debian keeps `haproxy`, `ip` and `tc` in directories that are not on every PATH.
