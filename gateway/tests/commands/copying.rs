@@ -3,9 +3,12 @@
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
+use std::process::Command;
+
+use rustix::process::geteuid;
 
 use crate::watch::Watch;
-use crate::world::World;
+use crate::world::{PROGRAM, Process, World};
 
 const TIMEOUT: &str = "30s";
 
@@ -124,6 +127,35 @@ fn links_are_named_and_the_rest_is_copied() {
         "), 1 was not\n",
     ]);
     assert_eq!(ended.stdout, "", "nothing that looks like success");
+    assert_eq!(world.received(), ["tree", "tree/file"]);
+}
+
+#[test]
+fn a_folder_that_cannot_be_read_is_not_copied() {
+    let world = World::new(TIMEOUT);
+    let (_gateway, _serve) = (world.gateway(), world.serve());
+    let tree = world.path("tree");
+    let shut = tree.join("shut");
+    fs::create_dir_all(&shut).unwrap();
+    fs::write(tree.join("file"), b"file").unwrap();
+    fs::set_permissions(&shut, Permissions::from_mode(0o000)).unwrap();
+    let mut copy = if geteuid().is_root() {
+        // What lets root read everything.
+        let mut copy = Command::new("setpriv");
+        copy.args(["--bounding-set", "-dac_override,-dac_read_search", PROGRAM]);
+        copy
+    } else {
+        Command::new(PROGRAM)
+    };
+    copy.arg("cp").arg(world.cluster()).args(["--node", "a0"]);
+    copy.arg(&tree).arg("b0:");
+    let ended = Process::start(copy).end();
+    fs::set_permissions(&shut, Permissions::from_mode(0o700)).unwrap();
+    ended.failed_with(&[
+        "tree/shut: permission denied",
+        "NOT ALL was copied to b0: 1 file and 1 folder were (4 B in ",
+        "), 1 was not\n",
+    ]);
     assert_eq!(world.received(), ["tree", "tree/file"]);
 }
 

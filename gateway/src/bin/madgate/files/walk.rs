@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use thiserror::Error;
-use walkdir::WalkDir;
+use walkdir::{DirEntry, WalkDir};
 
 use super::receive::words;
 use super::root::MODE_MASK;
@@ -102,7 +102,11 @@ pub(crate) fn walk(sources: &[Source], mut visit: impl FnMut(Step) -> bool) {
 
 fn walk_one(source: &Source, visit: &mut impl FnMut(Step) -> bool) -> bool {
     let mut open = 0;
-    for entry in WalkDir::new(&source.path).sort_by_file_name() {
+    let mut entries = WalkDir::new(&source.path)
+        .sort_by_file_name()
+        .into_iter()
+        .peekable();
+    while let Some(entry) = entries.next() {
         let depth = match &entry {
             Ok(entry) => entry.depth(),
             Err(error) => error.depth(),
@@ -114,6 +118,8 @@ fn walk_one(source: &Source, visit: &mut impl FnMut(Step) -> bool) -> bool {
             }
         }
         let step = match entry {
+            // What cannot be read is not begun, as it would count as copied. Why comes next.
+            Ok(entry) if is_unreadable(entry.path(), entries.peek()) => continue,
             Ok(entry) => {
                 let path = entry.path();
                 // A source itself is what the command line names, so its link is followed.
@@ -140,6 +146,11 @@ fn walk_one(source: &Source, visit: &mut impl FnMut(Step) -> bool) -> bool {
         }
     }
     (0..open).all(|_| visit(Step::Leave))
+}
+
+/// Whether what a walk comes to after a folder says that the folder cannot be read.
+fn is_unreadable(folder: &Path, next: Option<&walkdir::Result<DirEntry>>) -> bool {
+    matches!(next, Some(Err(error)) if error.path() == Some(folder))
 }
 
 fn step(source: &Source, path: &Path, metadata: &Metadata) -> Step {
