@@ -2,8 +2,10 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::process::Command;
 
-use crate::world::{World, program, run};
+use crate::world::{PROGRAM, World, program, run};
 
 fn words(arguments: &[&OsStr]) -> (Option<i32>, String) {
     let output = run(arguments.iter().copied());
@@ -192,6 +194,30 @@ fn what_works_ends_with_zero() {
         let (code, stderr) = words(arguments);
         assert_eq!(code, Some(0), "{arguments:?}: {stderr}");
     }
+}
+
+#[test]
+fn a_new_key_is_its_owners_whatever_the_umask() {
+    let world = World::new("30s");
+    let mut files = Vec::new();
+    for umask in ["000", "777"] {
+        let key = world.path(umask);
+        let mut keygen = Command::new("sh");
+        keygen.args([
+            "-c",
+            "umask \"$1\" && exec \"$0\" keygen \"$2\"",
+            PROGRAM,
+            umask,
+        ]);
+        assert!(keygen.arg(&key).output().unwrap().status.success());
+        assert_eq!(
+            fs::metadata(&key).unwrap().mode() & 0o7777,
+            0o600,
+            "{umask}"
+        );
+        files.push(fs::read(key).unwrap());
+    }
+    assert_ne!(files[0], files[1]);
 }
 
 #[test]

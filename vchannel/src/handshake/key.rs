@@ -1,9 +1,9 @@
 //! The session key: what members know and strangers do not.
 
 use std::fmt::{self, Write as _};
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
@@ -15,6 +15,9 @@ pub const KEY_BYTES: usize = 32;
 
 /// Longest key file that is read: the key in hexadecimal, with some white space around it.
 const FILE_BYTES_MAX: usize = 256;
+
+/// Rights of a new key file: only its owner reads and writes it.
+const OWNER: u32 = 0o600;
 
 /// Rights of others and the group, of which a key file must grant none.
 const OTHERS: u32 = 0o077;
@@ -45,7 +48,7 @@ impl SessionKey {
         let mut file = OpenOptions::new()
             .write(true)
             .create_new(true)
-            .mode(0o600)
+            .mode(OWNER)
             .open(path)
             .map_err(|error| match error.kind() {
                 io::ErrorKind::AlreadyExists => KeyError::Exists(path.to_owned()),
@@ -57,7 +60,9 @@ impl SessionKey {
             let _ = write!(line, "{byte:02x}");
         }
         line.push('\n');
-        file.write_all(line.as_bytes())
+        // The umask may have taken rights of the owner's.
+        file.set_permissions(Permissions::from_mode(OWNER))
+            .and_then(|()| file.write_all(line.as_bytes()))
             .and_then(|()| file.sync_all())
             .map_err(unwritten)
     }
@@ -204,8 +209,7 @@ impl KeyError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs::{self, Permissions};
-    use std::os::unix::fs::PermissionsExt;
+    use std::fs;
 
     #[test]
     fn a_key_survives_its_file() {
