@@ -30,7 +30,7 @@ pub use crowd::many_links;
 pub use ends::{child, closing, peer_killed};
 pub use gathered::gathered_slots;
 pub use meeting::{absent_peer, handshake_bytes};
-pub use slots::{copied_slots, foreign_slots, held_slots, lent_slots};
+pub use slots::{copied_slots, copied_slots_come_back, foreign_slots, held_slots, lent_slots};
 pub use stream::{gather_lists, pipes, scattered_reception};
 pub use traffic::{back_pressure, order, sizes, sleeping};
 
@@ -64,7 +64,7 @@ macro_rules! conformance_suite {
         $crate::conformance_suite!(@cases $rig:
             absent_peer, handshake_bytes, order, sizes, sleeping, back_pressure, many_links,
             gather_lists, scattered_reception, pipes, lent_slots, held_slots, copied_slots,
-            gathered_slots, foreign_slots, closing
+            copied_slots_come_back, gathered_slots, foreign_slots, closing
         );
 
         #[test]

@@ -279,6 +279,32 @@ pub fn copied_slots(rig: &Rig) {
     }
 }
 
+/// Slots that were copied out are all free again when nothing more comes, also where the receiver
+/// only looks, and never sleeps.
+pub fn copied_slots_come_back(rig: &Rig) {
+    let Some(mut pair) = static_pair(rig, LaneClass::Urgent) else {
+        return;
+    };
+    let Shape::Static { slots, .. } = pair.dialer.sender.shape() else {
+        return;
+    };
+    let (sender, receiver) = (pair.dialer.sender.as_mut(), pair.acceptor.receiver.as_mut());
+    let mut into = BytesMut::new();
+    for _ in 0..3 {
+        for _ in 0..slots {
+            send_copy(sender, b"x");
+        }
+        into.clear();
+        while into.len() < slots {
+            receiver.try_receive_copy(&mut into).expect("receiving");
+        }
+        for _ in 0..2 {
+            let more = receiver.try_receive_copy(&mut into).expect("looking");
+            assert_eq!(more, None);
+        }
+    }
+}
+
 fn receive_copy(receiver: &mut dyn LaneReceiver, into: &mut BytesMut) -> usize {
     loop {
         match receiver.try_receive_copy(into).expect("receiving") {

@@ -90,8 +90,6 @@ impl ShmReceiver {
         })
     }
 
-    /// Nothing is published now. Returns whether the peer is there, as far as is known: it is
-    /// looked for now and then.
     /// Returns the slots that were read.
     fn tell(&mut self) {
         if !self.untold.is_empty() {
@@ -99,6 +97,8 @@ impl ShmReceiver {
         }
     }
 
+    /// Nothing is published now. Returns whether the peer is there, as far as is known: it is
+    /// looked for now and then.
     fn is_peer_there(&mut self) -> bool {
         self.looks += 1;
         if self.looks >= LOOKS_BETWEEN_CHECKS {

@@ -207,7 +207,7 @@ impl Core {
         flow.flow.accept(header, now);
         flow.reassembly = after;
         flow.inbox.note_straight(ends_message, header.charge());
-        let held = self.accept_held(link, index, now);
+        let held = self.accept_held(index, now);
         self.judge(link, index, header, held)?;
         self.after_accept(index, now);
         Ok(true)
@@ -246,7 +246,7 @@ impl Core {
         flow.inbox.push_kept(record, Contents::Slot(slot), false, 0);
         flow.inbox.end_frame(1, ends_message, header.charge());
         flow.flow.accept(header, now);
-        let held = self.accept_held(link, index, now);
+        let held = self.accept_held(index, now);
         self.judge(link, index, header, held)?;
         self.after_accept(index, now);
         Ok(None)
@@ -296,13 +296,21 @@ impl Core {
         let flow = &mut self.in_flows[index as usize];
         match flow.flow.placement(header) {
             Ok(Placement::InOrder) => {}
-            Ok(Placement::Ahead) => {
+            Ok(Placement::Ahead) if intact => {
                 let keep = || shared.unwrap_or_else(|| Bytes::copy_from_slice(payload));
                 let held = flow.hold(header, keep);
-                return self.judge_place(link, index, header, intact, held);
+                let is_violated = held.is_err();
+                self.judge(link, index, header, held)?;
+                return Ok(is_violated.then_some(index));
             }
-            Err(violation) => {
-                return self.judge_place(link, index, header, intact, Err(violation));
+            Err(violation) if intact => {
+                self.judge(link, index, header, Err(violation))?;
+                return Ok(Some(index));
+            }
+            // What is damaged may not say where it belongs, and nothing of its source.
+            Ok(Placement::Ahead) | Err(_) => {
+                self.handle_corrupt(link, index, header);
+                return Ok(None);
             }
             Ok(Placement::Duplicate) => {
                 flow.flow.acknowledge_again();
@@ -321,30 +329,9 @@ impl Core {
         }
         let mut taken = self.accept_in_order(index, header, payload, shared.as_ref(), now);
         if taken.is_ok() && !self.in_flows[index as usize].held.is_empty() {
-            taken = self.accept_held(link, index, now);
+            taken = self.accept_held(index, now);
         }
         self.judge(link, index, header, taken)?;
-        Ok(Some(index))
-    }
-
-    /// As [`judge`](Self::judge), of where a frame belongs: one that is damaged says nothing about
-    /// its source. Returns the flow if it was closed.
-    fn judge_place(
-        &mut self,
-        link: u32,
-        index: u32,
-        header: &Header,
-        intact: bool,
-        placed: Result<(), Violation>,
-    ) -> Result<Option<u32>, FrameFault> {
-        if placed.is_ok() {
-            return Ok(None);
-        }
-        if !intact {
-            self.handle_corrupt(link, index, header);
-            return Ok(None);
-        }
-        self.judge(link, index, header, placed)?;
         Ok(Some(index))
     }
 
@@ -376,17 +363,8 @@ impl Core {
     }
 
     /// Takes in the frames that were held and are in order now.
-    pub(super) fn accept_held(
-        &mut self,
-        link: u32,
-        index: u32,
-        now: Time,
-    ) -> Result<(), Violation> {
+    pub(super) fn accept_held(&mut self, index: u32, now: Time) -> Result<(), Violation> {
         while let Some((header, payload)) = self.in_flows[index as usize].take_held() {
-            if !checksum::is_intact(&header, &payload) {
-                self.handle_corrupt(link, index, &header);
-                return Ok(());
-            }
             self.accept_in_order(index, &header, &payload, Some(&payload), now)?;
         }
         Ok(())

@@ -178,15 +178,21 @@ fn a_damaged_frame_breaks_no_message() {
     };
     assert!(scene.take(&mut core, &begun, &first, true).is_ok());
     let delivered = scene.flow(&mut core).flow.delivered();
-    // Its position says that it overlaps what has come.
-    let damaged = scene.header(1, delivered - 1, &[3; 32]);
-    let taken = scene.take(&mut core, &damaged, &[3; 32], false);
-    assert!(matches!(taken, Ok(None)));
-    scene.open(&mut core, 2);
+    // Their positions say that they overlap what has come, are beyond what was granted, and cover
+    // what is still to come.
+    let mut label = 1;
+    for position in [delivered - 1, 1 << 40, delivered + 1] {
+        let damaged = scene.header(label, position, &[3; 32]);
+        let taken = scene.take(&mut core, &damaged, &[3; 32], false);
+        assert!(matches!(taken, Ok(None)));
+        assert!(scene.flow(&mut core).held.is_empty());
+        label += 1;
+        scene.open(&mut core, label);
+    }
     let rest = Header {
         flags: Flags::END,
         offset: 8,
-        ..scene.header(2, delivered, &[3; 32])
+        ..scene.header(label, delivered, &[3; 32])
     };
     assert!(scene.take(&mut core, &rest, &[3; 32], true).is_ok());
     let mut block = [0; 40];
