@@ -8,7 +8,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::duration::{format_duration, parse_duration};
-use super::mistake::{Report, did_you_mean};
+use super::mistake::{Report, closest, did_you_mean};
 use super::rate::{format_rate, parse_rate};
 use super::settings::RATE_BOUNDS;
 use super::size::{format_size, parse_size};
@@ -20,6 +20,8 @@ pub(crate) struct Fields<'t> {
     /// Where the table stands.
     pub(crate) span: Range<usize>,
     title: &'static str,
+    /// Keys that are there under names that are none: they are not missing too.
+    misspelt: Vec<String>,
 }
 
 /// A value with the bytes that it was read from.
@@ -34,9 +36,12 @@ impl<'t> Fields<'t> {
         known: &[&str],
         report: &mut Report,
     ) -> Self {
+        let mut misspelt = Vec::new();
         for key in table.keys() {
             let name = key.get_ref().as_ref();
             if !known.contains(&name) {
+                let meant = closest(name, known.iter().copied());
+                misspelt.extend(meant.map(str::to_owned));
                 let help = did_you_mean(name, known.iter().copied())
                     .unwrap_or_else(|| format!("the keys of {title} are {}", known.join(", ")));
                 report.mistake(
@@ -46,7 +51,12 @@ impl<'t> Fields<'t> {
                 );
             }
         }
-        Self { table, span, title }
+        Self {
+            table,
+            span,
+            title,
+            misspelt,
+        }
     }
 
     /// Opens a value that has to be a table.
@@ -148,6 +158,9 @@ impl<'t> Fields<'t> {
 
     /// Reports that a key is missing.
     pub(crate) fn missing(&self, key: &str, report: &mut Report) {
+        if self.misspelt.iter().any(|meant| meant == key) {
+            return;
+        }
         report.mistake(
             &self.span,
             format!("{} has no `{key}`", self.title),

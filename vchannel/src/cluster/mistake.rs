@@ -188,6 +188,11 @@ impl Report {
 
 /// `; did you mean "left"?`, where one of `known` is close to `name`.
 pub(crate) fn did_you_mean<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
+    closest(name, known).map(|other| format!("did you mean \"{other}\"?"))
+}
+
+/// What of `known` the name was probably meant to be.
+pub(crate) fn closest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let close = |other: &str| {
         let limit = 1 + name.len().min(other.len()) / 4;
         (other.len().abs_diff(name.len()) <= limit)
@@ -198,7 +203,7 @@ pub(crate) fn did_you_mean<'a>(name: &str, known: impl Iterator<Item = &'a str>)
         .take(MAX_SUGGESTIONS_COMPARED)
         .filter_map(|other| Some((close(other)?, other)))
         .min()
-        .map(|(_, other)| format!("did you mean \"{other}\"?"))
+        .map(|(_, other)| other)
 }
 
 /// Suggestions are looked for among this many names at most.

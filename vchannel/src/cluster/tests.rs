@@ -304,6 +304,11 @@ fn one_mistake_brings_no_others() {
             "cluster.toml:31: `networks` should be a list of strings, not a string; write networks = [\"left\"]",
         ),
         (
+            "name = \"main\"",
+            "nme = \"main\"",
+            "cluster.toml:30: unknown key `nme` in [[channel]]; did you mean \"name\"?",
+        ),
+        (
             "[[channel]]",
             "[channel]",
             "cluster.toml:29: `channel` is a table, not a list of tables; write [[channel]], with two brackets on each side",

@@ -78,14 +78,14 @@ impl Place {
 
     /// Says whether the thread of the copy does something that may take long, so that its sender
     /// has to be told by somebody else that it is alive.
-    pub(crate) fn is_busy(&self, busy: bool) {
+    pub(crate) fn set_busy(&self, busy: bool) {
         self.ending.busy.store(busy, Ordering::Relaxed);
     }
 
     /// All of the copy is written: before its sender is told, it is no longer one that could break
     /// off.
     pub(crate) fn is_complete(&mut self) {
-        self.is_busy(false);
+        self.set_busy(false);
         if std::mem::take(&mut self.counts) {
             self.shared.running.fetch_sub(1, Ordering::Relaxed);
         }

@@ -117,15 +117,15 @@ impl<'a> Receiver<'a> {
             Err(TryRecvError::Disconnected) => return Err(ending()),
             Err(TryRecvError::Empty) => {
                 idle(self);
-                self.place.is_busy(false);
+                self.place.set_busy(false);
                 self.wait()?
             }
         };
         // Until all of it is here, this waits for the sender.
-        self.place.is_busy(false);
+        self.place.set_busy(false);
         let body =
             talk::body(unpacking, &head).map_err(|error| Early::Broken(error.to_string()))?;
-        self.place.is_busy(true);
+        self.place.set_busy(true);
         Request::decode(&head, body).map_err(|error| Early::Refused(error.to_string()))
     }
 
