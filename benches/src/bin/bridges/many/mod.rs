@@ -19,7 +19,7 @@ use std::io;
 
 use clap::Args;
 use madgate_benches::children::EndArguments;
-use madgate_benches::cluster::{BenchNetwork, write_cluster};
+use madgate_benches::cluster::{BenchNetwork, Setting, write_cluster};
 use madgate_benches::gateway::{GATEWAY, start_gateway};
 use madgate_benches::process::{PATIENCE, Process};
 use madgate_benches::rounds::{BYTES_PER_GB, as_float, in_turn};
@@ -46,6 +46,10 @@ pub(crate) struct ManyArguments {
     /// and 1 and 64 with messages of 8 bytes.
     #[arg(long, value_delimiter = ',', num_args = 1.., value_parser = clap::value_parser!(u16).range(1..=1000))]
     flows: Vec<u16>,
+    /// Put this into the cluster file: SECTION is `network`, `tcp`, `channel`, `endpoint` or
+    /// `gateway`; such as `endpoint.window=256KiB`. May be given several times.
+    #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
+    settings: Vec<Setting>,
 }
 
 /// Each so many flows lengthen a measurement by what it takes with one: every thread gets its turns
@@ -93,14 +97,15 @@ pub(crate) fn bench(arguments: &ManyArguments) -> io::Result<()> {
         eprintln!("round {} of {count}", round + 1);
         for case in in_turn(&cases, round) {
             let measured = results.entry(*case).or_default();
-            cap_bytes = measure(*case, case.timing(timing), common, measured).map_err(|error| {
-                let Case {
-                    message_bytes,
-                    flows,
-                } = case;
-                let what = format!("{flows} flows of {message_bytes} bytes: {error}");
-                io::Error::new(error.kind(), what)
-            })?;
+            cap_bytes =
+                measure(*case, case.timing(timing), arguments, measured).map_err(|error| {
+                    let Case {
+                        message_bytes,
+                        flows,
+                    } = case;
+                    let what = format!("{flows} flows of {message_bytes} bytes: {error}");
+                    io::Error::new(error.kind(), what)
+                })?;
         }
     }
     match common.json {
@@ -135,7 +140,7 @@ fn cases(arguments: &ManyArguments) -> Vec<Case> {
 fn measure(
     case: Case,
     timing: Timing,
-    common: &Common,
+    arguments: &ManyArguments,
     measured: &mut Measured,
 ) -> io::Result<u64> {
     let Case {
@@ -156,7 +161,10 @@ fn measure(
         nodes,
     };
     let networks = [network("left", &left[..]), network("right", &right[..])];
-    let (_files, path) = write_cluster(&networks, common.wait, &[])?;
+    let ManyArguments {
+        common, settings, ..
+    } = arguments;
+    let (_files, path) = write_cluster(&networks, common.wait, settings)?;
     let cluster = Cluster::read(&path).map_err(io::Error::other)?;
     let cap_bytes = cluster
         .node(GATEWAY)
