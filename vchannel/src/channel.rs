@@ -154,8 +154,12 @@ impl Channel {
     /// Waits for the next message from one node.
     ///
     /// # Errors
-    /// When the cluster has no such node.
+    /// When the cluster has no such node, or it is this one.
     pub fn begin_unpacking_from(&self, from: NodeId) -> Result<Unpacking<'_>, UnpackError> {
+        if from == self.session.node() {
+            let node = self.name_of(from);
+            return Err(UnpackError::FromItself { node });
+        }
         if self.session.cluster().node_with_rank(from.rank()).is_none() {
             return Err(UnpackError::UnknownNode { rank: from.rank() });
         }

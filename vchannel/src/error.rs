@@ -208,6 +208,12 @@ pub enum TrySendError {
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum UnpackError {
+    /// A message of this node to itself: there are none.
+    #[error("{node} cannot receive from itself")]
+    FromItself {
+        /// This node.
+        node: String,
+    },
     /// No node with this rank is in the cluster.
     #[error("rank {rank} is no node of this cluster")]
     UnknownNode {

@@ -29,6 +29,9 @@ pub struct ClusterError {
     pub unlisted: usize,
 }
 
+/// Characters of a message that are kept, and of its help: what they quote may be of any length.
+const LONGEST_MESSAGE: usize = 1000;
+
 /// How many mistakes, and how many warnings, are listed one by one.
 pub const MAX_MISTAKES: usize = 100;
 
@@ -165,7 +168,7 @@ impl Report {
     pub(crate) fn into_error(mut self, file: &str) -> ClusterError {
         self.mistakes.sort_by_key(|mistake| mistake.line);
         ClusterError {
-            file: file.to_owned(),
+            file: on_one_line(file),
             mistakes: self.mistakes,
             warnings: self.warnings,
             unlisted: self.unlisted,
@@ -180,10 +183,36 @@ impl Report {
         Mistake {
             line: line.and_then(|line| u32::try_from(line).ok()),
             column: column.and_then(|column| u32::try_from(column).ok()),
-            message,
-            help,
+            message: shortened(&on_one_line(&message)),
+            help: shortened(&on_one_line(&help)),
         }
     }
+}
+
+/// What is quoted from a file may contain anything: control characters are escaped, so that it
+/// cannot pass for lines of its own, nor drive a terminal.
+fn on_one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_control() {
+            line.extend(character.escape_default());
+        } else {
+            line.push(character);
+        }
+    }
+    line
+}
+
+/// What is too long to be read loses its middle.
+fn shortened(text: &str) -> String {
+    let length = text.chars().count();
+    if length <= LONGEST_MESSAGE {
+        return text.to_owned();
+    }
+    let half = LONGEST_MESSAGE / 2;
+    let front = text.chars().take(half);
+    let back = text.chars().skip(length - half);
+    front.chain(" … ".chars()).chain(back).collect()
 }
 
 /// `; did you mean "left"?`, where one of `known` is close to `name`.
@@ -242,6 +271,23 @@ mod tests {
         );
         assert_eq!(did_you_mean("middle", known.into_iter()), None);
         assert_eq!(did_you_mean("", known.into_iter()), None);
+    }
+
+    #[test]
+    fn what_is_quoted_stays_on_its_line_and_has_an_end() {
+        let mut report = Report::new("a");
+        report.mistake(&(0..1), "\"a\n\u{1b}[31mb\" is no name", "");
+        report.mistake_of_file("é".repeat(100_000), "x".repeat(100_000));
+        let error = report.into_error("c\n.toml");
+        let [long, quoted] = &error.mistakes[..] else {
+            panic!("{error}");
+        };
+        assert_eq!(quoted.message, r#""a\n\u{1b}[31mb" is no name"#);
+        let bound = LONGEST_MESSAGE + " … ".chars().count();
+        let lengths = [&long.message, &long.help].map(|text| text.chars().count());
+        assert_eq!(lengths, [bound; 2]);
+        assert!(long.message.starts_with('é') && long.message.ends_with('é'));
+        assert!(!error.file.contains('\n'), "{:?}", error.file);
     }
 
     #[test]

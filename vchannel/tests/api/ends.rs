@@ -97,6 +97,13 @@ fn what_the_cluster_does_not_have_is_named() {
         matches!(error, UnpackError::UnknownNode { rank: 7 }),
         "{error}"
     );
+    let error = here
+        .begin_unpacking_from(nodes.id(0))
+        .expect_err("it is here");
+    assert!(
+        matches!(&error, UnpackError::FromItself { node } if node == "n0"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -264,6 +264,11 @@ impl Bench<'_> {
                 "at most {MAX_FLOWS} flows are measured"
             )));
         }
+        for (at, node) in nodes.iter().enumerate() {
+            if nodes[..at].contains(node) {
+                return Err(Failure::new(format!("--node names {node} twice")));
+            }
+        }
         let (cluster, _) = read_cluster(path, &nodes[0])?;
         let mut sessions: Vec<Session> = Vec::new();
         for node in nodes {
