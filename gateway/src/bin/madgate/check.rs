@@ -15,7 +15,7 @@ use madgate_vchannel::handshake::SessionKey;
 use madgate_vchannel::topology::{count_pairs, places};
 
 use crate::failure::Failure;
-use crate::output::{print, say};
+use crate::output::{print, say, shown};
 use crate::units::{counted, grouped};
 
 /// Say what a cluster file describes, and everything that is wrong with it
@@ -33,7 +33,7 @@ const LISTED_RANGES: usize = 12;
 const DIGEST_SHOWN: usize = 16;
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let file = arguments.cluster.display().to_string();
+    let file = shown(&arguments.cluster);
     let cluster = match Cluster::read(&arguments.cluster) {
         Ok(cluster) => cluster,
         Err(error) => return Err(refuse(&file, &error)),
@@ -103,7 +103,7 @@ fn describe_into(cluster: &Cluster, out: &mut String) -> std::fmt::Result {
         counted(cluster.channels().len(), "channel")
     )?;
     writeln!(out, "  digest        {}", &digest[..DIGEST_SHOWN])?;
-    writeln!(out, "  key file      {}", cluster.key_file().display())?;
+    writeln!(out, "  key file      {}", shown(cluster.key_file()))?;
     writeln!(
         out,
         "  link timeout  {}",
@@ -119,7 +119,7 @@ fn describe_into(cluster: &Cluster, out: &mut String) -> std::fmt::Result {
             names(cluster, cluster.nodes_on(network))
         )?;
         if let Some(directory) = &described.directory {
-            writeln!(out, "  directory     {}", directory.display())?;
+            writeln!(out, "  directory     {}", shown(directory))?;
         }
         if described.protocol == Protocol::Hsl {
             let hsl = &described.tuning.hsl;

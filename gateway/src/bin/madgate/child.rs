@@ -1,24 +1,27 @@
 //! Processes that this command starts, and that never outlive it.
 //!
 //! Each child asks the kernel to be killed with its parent ([`follow_parent`]); a parent that
-//! ends in order, or has to end early, kills all of them itself ([`Family::kill`]).
+//! ends in order, or has to end early, kills all of them itself ([`Family::kill`]). Those that
+//! serve others are missed as soon as they end ([`Process::finish`]).
 
 use std::env;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, parent_id};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::{
-    Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, set_parent_process_death_signal,
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal,
+    set_parent_process_death_signal, waitid,
 };
 
 use crate::failure::{Context, Failure};
@@ -57,36 +60,122 @@ pub(crate) fn follow_parent() -> Result<(), Failure> {
 /// All processes that were started, so that another thread can kill them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Family {
-    members: Arc<Mutex<Vec<OwnedFd>>>,
+    members: Arc<Mutex<Vec<Member>>>,
+}
+
+#[derive(Debug)]
+struct Member {
+    /// Its number.
+    id: u32,
+    pidfd: OwnedFd,
+    /// What is said of one that is to serve the others until it is told to end, if it ends.
+    serves: Option<Missed>,
+}
+
+/// How somebody who has ended too early is called, and where its log is.
+#[derive(Debug, Clone)]
+struct Missed {
+    name: String,
+    log: Option<PathBuf>,
 }
 
 impl Family {
     /// Kills those that run, and waits until they are gone.
     pub(crate) fn kill(&self) {
-        let mut members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut members = self.members();
         for member in members.iter() {
             // Those that have ended already do not mind.
-            let _ = pidfd_send_signal(member, Signal::KILL);
+            let _ = pidfd_send_signal(&member.pidfd, Signal::KILL);
         }
         for member in members.drain(..) {
-            let mut ended = [PollFd::new(&member, PollFlags::IN)];
+            let mut ended = [PollFd::new(&member.pidfd, PollFlags::IN)];
             let _ = poll(&mut ended, Some(&KILL_LIMIT));
         }
     }
 
+    fn members(&self) -> MutexGuard<'_, Vec<Member>> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn add(&self, child: &Child) -> io::Result<()> {
-        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let id = child.id();
+        let pid = i32::try_from(id).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| io::Error::other("a process without a number"))?;
-        let member = pidfd_open(pid, PidfdFlags::empty())?;
-        let mut members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
-        members.push(member);
+        let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
+        self.members().push(Member {
+            id,
+            pidfd,
+            serves: None,
+        });
         Ok(())
     }
+
+    /// From now on somebody is missed who ends.
+    fn rely_on(&self, id: u32, missed: Missed) {
+        let mut members = self.members();
+        if let Some(member) = members.iter_mut().find(|member| member.id == id) {
+            member.serves = Some(missed);
+        }
+    }
+
+    /// Somebody ends who may.
+    fn let_go(&self, id: u32) {
+        self.members().retain(|member| member.id != id);
+    }
+
+    /// `id`, and those that are missed.
+    fn watched_beside(&self, id: u32) -> io::Result<Vec<(OwnedFd, Option<Missed>)>> {
+        let members = self.members();
+        let watched = members
+            .iter()
+            .filter(|member| member.id == id || member.serves.is_some());
+        watched
+            .map(|member| Ok((member.pidfd.try_clone()?, member.serves.clone())))
+            .collect()
+    }
+
+    /// Waits until `id` has ended; fails as soon as somebody has who is missed.
+    fn await_end(&self, id: u32) -> Result<(), Failure> {
+        let watched = self.watched_beside(id);
+        let watched = watched.or_fail(|| "cannot watch a process".into())?;
+        let mut ends: Vec<_> = watched
+            .iter()
+            .map(|(pidfd, _)| PollFd::new(pidfd, PollFlags::IN))
+            .collect();
+        while let Err(error) = poll(&mut ends, None) {
+            if error != Errno::INTR {
+                return Err(error).or_fail(|| "cannot watch a process".into());
+            }
+        }
+        let ended: Vec<_> = ends.iter().map(|end| !end.revents().is_empty()).collect();
+        let mut has_ended = watched.iter().zip(ended).filter(|(_, ended)| *ended);
+        // It may have ended because the other has: then that is to be said.
+        let missed = has_ended.find_map(|((pidfd, serves), _)| Some((pidfd, serves.as_ref()?)));
+        match missed {
+            Some((pidfd, missed)) => {
+                let what = format!("has ended too early ({})", how_it_ended(pidfd));
+                Err(failure(&missed.name, &what, missed.log.as_deref()))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// The exit code or the signal of a process that has ended, and is waited for by somebody else.
+fn how_it_ended(pidfd: &OwnedFd) -> String {
+    let asked = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    let status = waitid(WaitId::PidFd(pidfd.as_fd()), asked).ok().flatten();
+    let said = status.and_then(|status| {
+        let code = status.exit_status().map(|code| format!("exit code {code}"));
+        code.or_else(|| Some(format!("signal {}", status.terminating_signal()?)))
+    });
+    said.unwrap_or_else(|| "nobody knows how".to_owned())
 }
 
 /// Another process of this command. Dropped, it is killed.
 #[derive(Debug)]
 pub(crate) struct Process {
+    family: Family,
     name: String,
     child: Child,
     stdout: Option<ChildStdout>,
@@ -123,6 +212,7 @@ impl Process {
         };
         let mut child = start().or_fail(|| format!("cannot start {name}"))?;
         Ok(Self {
+            family: family.clone(),
             name: name.to_owned(),
             stdout: child.stdout.take(),
             child,
@@ -130,11 +220,18 @@ impl Process {
         })
     }
 
-    /// Waits for the line that a service prints when it is ready.
+    /// Waits for the line that a service prints when it is ready. It is missed from then on.
     pub(crate) fn ready(&mut self, patience: Duration) -> Result<(), Failure> {
         let lines = self.lines();
         match lines.recv_timeout(patience) {
-            Ok(_) => Ok(()),
+            Ok(_) => {
+                let missed = Missed {
+                    name: self.name.clone(),
+                    log: self.log.clone(),
+                };
+                self.family.rely_on(self.id(), missed);
+                Ok(())
+            }
             Err(RecvTimeoutError::Timeout) => Err(self.failure("is not ready in time")),
             Err(RecvTimeoutError::Disconnected) => Err(self.failure("has ended too early")),
         }
@@ -160,16 +257,21 @@ impl Process {
         self.child.id()
     }
 
-    /// Waits for its end, and returns what it printed.
+    /// Waits for its end, and returns what it printed; ends it, and fails, as soon as a service
+    /// has ended that its family relies on.
     pub(crate) fn finish(mut self) -> Result<(ExitStatus, String), Failure> {
-        let mut printed = String::new();
-        let read = self
-            .stdout
-            .take()
-            .map(|mut stdout| stdout.read_to_string(&mut printed));
+        let stdout = self.stdout.take();
+        // Ends with the child.
+        let reading = thread::spawn(move || {
+            let mut printed = String::new();
+            let read = stdout.map(|mut stdout| stdout.read_to_string(&mut printed));
+            read.transpose().map(|_| printed)
+        });
+        self.family.await_end(self.id())?;
         let status = self.child.wait();
         let what = || format!("cannot hear {}", self.name);
-        read.transpose().or_fail(what)?;
+        let read = reading.join().map_err(|_| io::Error::other("a bug"));
+        let printed = read.and_then(|printed| printed).or_fail(what)?;
         Ok((status.or_fail(what)?, printed))
     }
 
@@ -186,6 +288,7 @@ impl Process {
 
     /// Asks it to end, and waits until it has.
     pub(crate) fn end(mut self) -> Result<ExitStatus, Failure> {
+        self.family.let_go(self.id());
         let what = || format!("cannot end {}", self.name);
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| Failure::new("a process without a number"))?;
@@ -201,6 +304,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
+        self.family.let_go(self.id());
         // It may have ended by itself; then there is nothing to kill, and to wait is instant.
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -20,12 +20,12 @@ use crate::files::send::{Peer, Report, send};
 use crate::files::walk::Source;
 use crate::files::wire::{MAX_PATH_BYTES, Reply, Request, WireError};
 use crate::node::{channel_to, find, join, leave, read_cluster};
-use crate::output::{print, say};
+use crate::output::{print, say, shown};
 use crate::service::talk::{self, Incoming, TalkError};
 use crate::units::{counted, duration, grouped, rate, size};
 
 /// Failures that are printed; the rest is counted.
-const PRINTED_FAILURES: usize = 100;
+pub(crate) const PRINTED_FAILURES: usize = 100;
 
 /// Copies files and folders to another node.
 ///
@@ -134,7 +134,7 @@ fn bar(sources: &[Source]) -> ProgressBar {
 /// Says what was copied, on stdout when that is everything; else on stderr, with what was not.
 fn tell(report: &Report, node: &str, took: Duration, is_whole: bool) -> Result<(), Failure> {
     for (path, reason) in report.failures.iter().take(PRINTED_FAILURES) {
-        say(&format!("madgate: {}: {reason}", path.display()));
+        say(&format!("madgate: {}: {reason}", shown(path)));
     }
     let printed = report.failures.len().min(PRINTED_FAILURES);
     let more = report.failed() - crate::files::wire::count(printed);

@@ -1,6 +1,7 @@
 //! What commands print.
 
 use std::io::{self, Write as _};
+use std::path::Path;
 
 use crate::failure::{Context as _, Failure};
 use crate::logging;
@@ -14,6 +15,20 @@ pub(crate) fn say(text: &str) {
         .write_all(format!("{text}\n").as_bytes());
 }
 
+/// A path for people. Control characters are escaped: a name cannot pass for lines of its own, nor
+/// drive a terminal.
+pub(crate) fn shown(path: &Path) -> String {
+    let mut line = String::new();
+    for character in path.to_string_lossy().chars() {
+        if character.is_control() {
+            line.extend(character.escape_default());
+        } else {
+            line.push(character);
+        }
+    }
+    line
+}
+
 /// Prints to stdout. A reader that has gone (`| head`) is no failure.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
@@ -23,5 +38,17 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         done => done.or_fail(|| "cannot print".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stay_on_their_line() {
+        assert_eq!(shown(Path::new("a/ä b")), "a/ä b");
+        let forged = Path::new("x\u{1b}[31m\nmadgate: all is well");
+        assert_eq!(shown(forged), r"x\u{1b}[31m\nmadgate: all is well");
     }
 }

@@ -1,11 +1,11 @@
-//! SIGTERM, SIGINT and SIGHUP, as events that a command waits for; and SIGXFSZ, which is none.
+//! SIGTERM, SIGINT, SIGQUIT and SIGHUP, as events that a command waits for; and SIGXFSZ, which is none.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::{fs, thread};
 
 use crossbeam_channel::{Receiver, bounded};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
 use crate::failure::{Context, Failure};
@@ -20,7 +20,7 @@ impl Endings {
     /// Takes the signals over from now on.
     pub(crate) fn listen() -> Result<Self, Failure> {
         let what = || "cannot listen to signals".to_owned();
-        let mut signals = Signals::new([SIGTERM, SIGINT]).or_fail(what)?;
+        let mut signals = Signals::new([SIGTERM, SIGINT, SIGQUIT]).or_fail(what)?;
         // Who is to outlive a terminal was started so (`nohup`).
         if !is_ignored(SIGHUP) {
             signals.add_signal(SIGHUP).or_fail(what)?;

@@ -25,11 +25,12 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::child::{Family, Process};
+use crate::cp::PRINTED_FAILURES;
 use crate::deadline::Deadline;
 use crate::failure::{Context, Failure};
 use crate::files::walk::Source;
 use crate::load::Watch;
-use crate::output::{print, say};
+use crate::output::{print, say, shown};
 use measure::Samples;
 use place::{Place, Stage};
 use report::Report;
@@ -70,6 +71,7 @@ pub(crate) struct Arguments {
 
 /// Runs the command.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    place::keep_out_of(&arguments.paths, arguments.keep.as_deref())?;
     let place = Place::make(arguments.keep.as_deref())?;
     let family = Family::default();
     let deadline = Deadline::start(family.clone(), place.temporary_folders(), LIMIT, "the demo")?;
@@ -131,11 +133,12 @@ impl Demo<'_> {
         let copy_seconds = started.elapsed().as_secs_f64();
         let gateway_copies_per_frame = copies_per_frame(&stats)?;
         let comparison = verify::compare(&sources, &place.received());
-        for path in &comparison.different {
-            say(&format!(
-                "madgate: {} did not arrive as it is",
-                path.display()
-            ));
+        for path in comparison.different.iter().take(PRINTED_FAILURES) {
+            say(&format!("madgate: {} did not arrive as it is", shown(path)));
+        }
+        if comparison.different.len() > PRINTED_FAILURES {
+            let more = comparison.different.len() - PRINTED_FAILURES;
+            say(&format!("madgate: and {more} more"));
         }
 
         self.say("measuring, forwarded and direct")?;

@@ -10,6 +10,7 @@ use madgate_vchannel::handshake::SessionKey;
 use tempfile::TempDir;
 
 use crate::failure::{Context, Failure};
+use crate::output::shown;
 
 /// The longest folder of temporary files that the paths of sockets still fit behind.
 const SHORT_BYTES: usize = 60;
@@ -193,6 +194,36 @@ pub(crate) fn short_folder() -> PathBuf {
     }
 }
 
+/// Refuses to copy folders that a demo would be made in: its key and its sockets would be among what
+/// is copied, and what arrives would be copied again.
+pub(crate) fn keep_out_of(sources: &[PathBuf], keep: Option<&Path>) -> Result<(), Failure> {
+    let folder = keep.map_or_else(std::env::temp_dir, Path::to_owned);
+    for own in [folder, short_folder()] {
+        let Some(place) = own.ancestors().find_map(|above| real(above).ok()) else {
+            continue;
+        };
+        // What cannot be read is refused when it is looked at.
+        let is_in = |source: &&PathBuf| real(source).is_ok_and(|source| place.starts_with(source));
+        if let Some(source) = sources.iter().find(is_in) {
+            return Err(Failure::new(format!(
+                "cannot copy {source}: the demo makes files of its own in {own}, which is inside of \
+                 it; have them elsewhere, with `--keep` and the variable TMPDIR",
+                source = shown(source),
+                own = shown(&own),
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Where a path leads, the empty one being this folder.
+fn real(path: &Path) -> io::Result<PathBuf> {
+    match path.as_os_str().is_empty() {
+        true => Path::new(".").canonicalize(),
+        false => path.canonicalize(),
+    }
+}
+
 fn make_kept(keep: &Path) -> Result<PathBuf, Failure> {
     let what = || format!("cannot use {}", keep.display());
     fs::create_dir_all(keep).or_fail(what)?;
@@ -235,6 +266,24 @@ mod tests {
         let folders = place.temporary_folders();
         drop(place);
         assert!(folders.iter().all(|folder| !folder.exists()));
+    }
+
+    #[test]
+    fn what_a_demo_is_made_in_is_not_copied() {
+        let folder = tempfile::tempdir().unwrap();
+        let (source, beside) = (folder.path().join("source"), folder.path().join("beside"));
+        for folder in [&source, &beside] {
+            fs::create_dir(folder).unwrap();
+        }
+        let sources = [source.clone()];
+        for keep in ["", "new", "new/deeper"] {
+            let error = keep_out_of(&sources, Some(&source.join(keep))).unwrap_err();
+            assert!(error.to_string().contains("--keep"), "{error}");
+        }
+        keep_out_of(&sources, Some(&beside.join("new"))).unwrap();
+        keep_out_of(&sources, None).unwrap();
+        assert!(keep_out_of(&[std::env::temp_dir()], Some(&beside)).is_err());
+        assert!(keep_out_of(&[std::env::temp_dir()], None).is_err());
     }
 
     #[test]

@@ -15,6 +15,7 @@ use walkdir::{DirEntry, WalkDir};
 use super::receive::words;
 use super::root::MODE_MASK;
 use super::wire::MAX_PATH_BYTES;
+use crate::output::shown;
 
 /// A file or folder that is copied with all that is in it.
 #[derive(Debug, Clone)]
@@ -28,13 +29,13 @@ pub(crate) struct Source {
 #[derive(Debug, Error)]
 pub(crate) enum SourceError {
     /// It is not there, or not accessible.
-    #[error("{path}: {reason}", path = .0.display(), reason = .1)]
+    #[error("{path}: {reason}", path = shown(.0), reason = .1)]
     Unreadable(PathBuf, io::Error),
     /// The root folder has no name to copy it under.
-    #[error("{path}: has no name to copy it under", path = .0.display())]
+    #[error("{path}: has no name to copy it under", path = shown(.0))]
     NoName(PathBuf),
     /// Two sources would be the same thing at the other end.
-    #[error("{path}: another source is called {name:?} too", path = .0.display(), name = .1)]
+    #[error("{path}: another source is called {name:?} too", path = shown(.0), name = .1)]
     Twice(PathBuf, OsString),
 }
 
