@@ -9,6 +9,7 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use crate::memory::{BESIDES_BYTES, assert_peak};
 use crate::stage::{Plan, Process, Rates, alone, alternate};
 use crate::support::have;
 use crate::support::netns::{Host, Rate, available, link};
@@ -28,13 +29,20 @@ const MEASURED: Duration = Duration::from_millis(600);
 /// Traffic before they are counted.
 const WARM_UP: Duration = Duration::from_millis(200);
 
+/// How often to look at what the gateway queues, and what flows that go on change of that between
+/// two looks. Who fills it brings several times as much.
+const LOOK: Duration = Duration::from_millis(400);
+const STILL_BYTES: u64 = 1 << 20;
+
 /// Ports of nodes that share a host.
 const FIRST_PORT: u16 = 7200;
 
-/// Bytes of a message on each of many flows, whose sender keeps that much and no more: all
-/// of them together are what the gateway can keep.
-const MANY_BYTES: u64 = 64 << 10;
-const MANY_KEPT: &str = "[endpoint]\nretention = \"64KiB\"";
+/// What the sender of many flows keeps of each: of all together much more than the gateway can
+/// keep, and not so much that it takes long to arrive in the end.
+const MANY_KEPT: &str = "[endpoint]\nretention = \"1MiB\"";
+
+/// The cap on the gateway's memory beside many flows.
+const MANY_CAP: u64 = 32 << 20;
 
 /// Three hosts in a row, senders on the first, as many receivers on the last, and a gateway
 /// between.
@@ -114,6 +122,22 @@ impl Scene {
             let mut sender = self.start_before(&format!("a{place}"));
             sender.tell(&format!("stream other main b{place} {MESSAGE_BYTES}"));
             self.senders.push(sender);
+        }
+    }
+
+    /// Waits until the gateway queues no more than it did a moment before: what it has promised
+    /// to flows that stand still is used up.
+    fn await_full(&mut self) {
+        let gateway = self.gateway.as_mut().unwrap();
+        let mut queued = || gateway.ask("counters queued").parse::<u64>().unwrap();
+        let mut before = queued();
+        loop {
+            std::thread::sleep(LOOK);
+            let now = queued();
+            if now < before + STILL_BYTES {
+                return;
+            }
+            before = now;
         }
     }
 
@@ -221,8 +245,8 @@ fn many_flows_to_stopped_nodes() {
     let _alone = alone();
     let names: Vec<_> = (0..4).map(|place| format!("s{place}")).collect();
     let channels: Vec<_> = (0..64).map(|number| format!("c{number}")).collect();
-    let settings = "[gateway]\nmemory = \"32MiB\"";
-    let mut scene = Scene::new(&["left", "right"], 3, settings);
+    let settings = format!("[gateway]\nmemory = \"{MANY_CAP}B\"");
+    let mut scene = Scene::new(&["left", "right"], 3, &settings);
     scene.add("a3", "left", scene.before);
     for name in &names {
         scene.add(name, "right", scene.beyond);
@@ -245,12 +269,14 @@ fn many_flows_to_stopped_nodes() {
         for (node, channel) in pairs(&stopped, &channels) {
             let name = node.name();
             sender.tell(&format!(
-                "stream {name}/{channel} {channel} {name} {MANY_BYTES}"
+                "stream {name}/{channel} {channel} {name} {MESSAGE_BYTES}"
             ));
         }
         std::thread::sleep(WARM_UP);
         stopped.iter().for_each(Process::stop);
         sender.await_standstill("sent");
+        // What they may still send takes its share of the cable.
+        scene.await_full();
         let with = scene.measure();
         stopped.iter().for_each(Process::go_on);
         let streams = pairs(&stopped, &channels);
@@ -258,8 +284,7 @@ fn many_flows_to_stopped_nodes() {
         end_streams(&mut sender, &streams.collect::<Vec<_>>());
         (with, scene.measure())
     });
-    let gateway = scene.gateway.as_ref().unwrap();
-    println!("the gateway had {} MiB", gateway.memory().peak >> 20);
+    assert_peak(scene.gateway.as_ref().unwrap(), MANY_CAP + BESIDES_BYTES);
 }
 
 /// Every node with every channel.

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use crate::stage::{Plan, Process, alone, median, ratios_decide};
-use crate::support::have;
 use crate::support::netns::{Host, Rate, available, link};
+use crate::support::{have, report};
 
 /// Of all cables.
 const MEGABITS: u32 = 1000;
@@ -86,16 +86,16 @@ fn small_beside_big(what: &str, sender: &str, beyond: &str) {
         nodes[big].tell("cut big");
         nodes[big].hear("ended big");
         assert_eq!(nodes[big].ask("close"), "");
-        println!("{what}: {idle:.0} µs idle, {beside:.0} µs beside");
+        report(&format!("{what}: {idle:.0} µs idle, {beside:.0} µs beside"));
         waits.push(beside - idle);
         if waits.len() >= ROUNDS && median(&waits) <= allowed {
             break;
         }
     }
-    println!(
+    report(&format!(
         "{what}: {:.0} µs longer, {allowed:.0} allowed",
         median(&waits)
-    );
+    ));
     let is_reached = median(&waits) <= allowed;
     assert!(is_reached || !ratios_decide(), "{what}: {waits:.0?}");
 }

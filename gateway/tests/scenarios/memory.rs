@@ -5,21 +5,22 @@ use std::thread;
 use std::time::Duration;
 
 use crate::stage::{Counts, Plan, Process, alone, await_messages};
-use crate::support::{Missing, have};
+use crate::support::{Missing, have, report};
 
 /// What the gateway may promise to keep, its batches included.
 const CAP: &str = "[gateway]\nmemory = \"32MiB\"";
 const CAP_BYTES: u64 = 32 << 20;
 
 /// What a process takes besides: code, stacks, allocator.
-const BESIDES_BYTES: u64 = 24 << 20;
+pub(crate) const BESIDES_BYTES: u64 = 24 << 20;
 
 /// More than 32 bits count.
 const GIANT_BYTES: u64 = 5 << 30;
 
-fn assert_peak(node: &Process, bytes: u64) {
+/// A node has had so much memory at most, which is reported.
+pub(crate) fn assert_peak(node: &Process, bytes: u64) {
     let peak = node.memory().peak;
-    println!("{} had {} MiB at most", node.name(), peak >> 20);
+    report(&format!("{} had {} MiB at most", node.name(), peak >> 20));
     assert!(peak <= bytes, "{} had {peak} of {bytes} bytes", node.name());
 }
 

@@ -15,21 +15,39 @@ const RING: usize = 5;
 const LARGE: &str = "1048576 12";
 const SMALL: &str = "3000 400";
 
-/// The least that every setting can be.
-const SMALLEST: &str = r#"
+/// Keys of all networks, and sections at the end of the cluster file.
+struct Settings {
+    network: &'static str,
+    sections: &'static str,
+}
+
+/// The least of every buffer that configuration allows.
+const SMALLEST: Settings = Settings {
+    network: r#"
+mtu = "1KiB"
+socket_buffer = "4KiB"
+unsent = "4KiB"
+urgent_unsent = "4KiB"
+"#,
+    sections: r#"
 [gateway]
 memory = "8MiB"
 batch = "64KiB"
 depth = 1
+direct = "1KiB"
+splice_from = "1KiB"
 
 [endpoint]
 memory = "8MiB"
 retention = "64KiB"
 window = "16KiB"
-"#;
+"#,
+};
 
 /// Little memory that everybody may promise whole to anybody.
-const GREEDY: &str = r#"
+const GREEDY: Settings = Settings {
+    network: "",
+    sections: r#"
 [gateway]
 memory = "8MiB"
 batch = "64KiB"
@@ -38,7 +56,13 @@ depth = 1
 [endpoint]
 memory = "8MiB"
 window = "1GiB"
-"#;
+"#,
+};
+
+const USUAL: Settings = Settings {
+    network: "",
+    sections: "",
+};
 
 /// A session of five networks in a ring, everybody collecting what arrives.
 struct Ring {
@@ -48,10 +72,10 @@ struct Ring {
 }
 
 impl Ring {
-    fn new(settings: &str) -> Self {
+    fn new(settings: &Settings) -> Self {
         let networks: Vec<_> = (0..RING).map(|place| format!("n{place}")).collect();
         let names: Vec<_> = networks.iter().map(String::as_str).collect();
-        let mut plan = Plan::new("").networks(&names);
+        let mut plan = Plan::new("").networks_with(&names, settings.network);
         for place in 0..RING {
             let next = names[(place + 1) % RING];
             let both = [(names[place], loopback()), (next, loopback())];
@@ -59,7 +83,7 @@ impl Ring {
                 .node(&format!("x{place}"), &[(names[place], loopback())])
                 .node(&format!("g{place}"), &both);
         }
-        let plan = plan.channel("main").settings(settings);
+        let plan = plan.channel("main").settings(settings.sections);
         let start = |kind: &str| {
             let names = (0..RING).map(|place| format!("{kind}{place}"));
             names.map(|name| plan.start(&name)).collect()
@@ -76,7 +100,7 @@ impl Ring {
 }
 
 /// Everybody sends two networks away, in both directions, large and small messages at once.
-fn two_networks_away(settings: &str) {
+fn two_networks_away(settings: &Settings) {
     let _alone = alone();
     let mut ring = Ring::new(settings);
     ring.everybody().for_each(|node| node.tell("collect main"));
@@ -109,12 +133,12 @@ fn two_networks_away(settings: &str) {
 
 #[test]
 fn everybody_sends_two_networks_away_with_the_least_memory() {
-    two_networks_away(SMALLEST);
+    two_networks_away(&SMALLEST);
 }
 
 #[test]
 fn everybody_sends_two_networks_away_with_greedy_windows() {
-    two_networks_away(GREEDY);
+    two_networks_away(&GREEDY);
 }
 
 /// What each node sends to each before anybody receives: memory that is given away, as much
@@ -126,7 +150,7 @@ const LENT: &str = "200000 6";
 #[test]
 fn all_to_all_before_anybody_receives() {
     let _alone = alone();
-    let mut ring = Ring::new("");
+    let mut ring = Ring::new(&USUAL);
     for (from, node) in ring.nodes.iter_mut().enumerate() {
         for to in (0..RING).filter(|to| *to != from) {
             node.tell(&format!("stream given{to} main x{to} {GIVEN}"));

@@ -35,9 +35,14 @@ pub fn have(needed: Result<(), Missing>) -> bool {
     let Err(missing) = needed else { return true };
     let in_ci = env::var_os("CI").is_some_and(|value| !value.is_empty());
     assert!(!in_ci, "missing: {missing}");
-    // Not by a macro: what those write of a test that passes is not shown.
-    let _ = writeln!(io::stderr(), "skipped: {missing}");
+    report(&format!("skipped: {missing}"));
     false
+}
+
+/// Says what is to be read of a test that passes too.
+pub fn report(what: &str) {
+    // Not by a macro: what those write of a test that passes is not shown.
+    let _ = writeln!(io::stderr(), "{what}");
 }
 
 /// Lets this process, and those that it starts, have `count` open descriptors.

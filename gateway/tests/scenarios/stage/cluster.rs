@@ -38,11 +38,16 @@ impl Plan {
     }
 
     /// TCP networks.
-    pub(crate) fn networks(mut self, names: &[&str]) -> Self {
+    pub(crate) fn networks(self, names: &[&str]) -> Self {
+        self.networks_with(names, "")
+    }
+
+    /// The same, with further keys, a line each.
+    pub(crate) fn networks_with(mut self, names: &[&str], keys: &str) -> Self {
         for name in names {
             let _ = writeln!(
                 self.text,
-                "[[network]]\nname = \"{name}\"\nprotocol = \"tcp\""
+                "[[network]]\nname = \"{name}\"\nprotocol = \"tcp\"\n{keys}"
             );
             self.networks.push((*name).to_owned());
         }

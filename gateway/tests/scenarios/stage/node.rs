@@ -220,6 +220,7 @@ impl Node {
                     "misbehaved" => counters.misbehaved,
                     "corrupt" => counters.corrupt,
                     "flows" => counters.flows.into(),
+                    "queued" => counters.queued_bytes,
                     "links" => counters.links.try_into().unwrap(),
                     "promised" => counters.promised_bytes,
                     _ => broken(format!("no counter {name}")),
