@@ -134,7 +134,7 @@ fn soak(time: Duration) -> io::Result<()> {
         let memory = [&gateway, &ends[0], &ends[1]].map(Process::memory);
         watch.look(began.elapsed(), counts, visits, memory)?;
     }
-    watch.judge()
+    watch.judge(time)
 }
 
 /// Starts this program again as one of its children.
