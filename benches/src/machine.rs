@@ -13,6 +13,8 @@ pub struct Machine {
     cpu: String,
     cores: usize,
     kernel: String,
+    /// The system's, which connections have whose ends choose none.
+    congestion: String,
     load: Option<f64>,
 }
 
@@ -26,8 +28,12 @@ impl Machine {
                 Some(line.split_once(':')?.1.trim().to_owned())
             })
             .unwrap_or_else(|| "unknown CPU".to_owned());
-        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease")
-            .map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned());
+        let of_system = |name: &str| {
+            fs::read_to_string(format!("/proc/sys/{name}"))
+                .map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())
+        };
+        let kernel = of_system("kernel/osrelease");
+        let congestion = of_system("net/ipv4/tcp_congestion_control");
         let load = fs::read_to_string("/proc/loadavg")
             .ok()
             .and_then(|text| text.split_whitespace().next()?.parse().ok());
@@ -36,6 +42,7 @@ impl Machine {
             cpu,
             cores,
             kernel,
+            congestion,
             load,
         }
     }
@@ -66,9 +73,16 @@ impl Machine {
 impl fmt::Display for Machine {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
-            cpu, cores, kernel, ..
+            cpu,
+            cores,
+            kernel,
+            congestion,
+            ..
         } = self;
-        write!(formatter, "{cpu}, {cores} cores, Linux {kernel}")?;
+        write!(
+            formatter,
+            "{cpu}, {cores} cores, Linux {kernel}, TCP {congestion}"
+        )?;
         match self.load {
             Some(load) => write!(formatter, ", load average {load:.2}"),
             None => Ok(()),
