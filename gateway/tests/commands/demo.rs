@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::Value;
 
 use crate::world::{Process, World, program, run};
@@ -141,4 +141,46 @@ fn a_signal_ends_the_demo_as_a_signal() {
         assert!(!ended.stderr.contains("madgate: "), "{ended:?}");
         assert!(fs::read_dir(&folder).unwrap().next().is_none());
     }
+}
+
+#[test]
+fn a_node_that_ends_is_missed_and_named() {
+    let world = World::new("30s");
+    let file = world.file("file", 1000);
+    for (name, role) in [("gw", "gateway"), ("b0", "serve")] {
+        let mut demo = Process::start(program([OsStr::new("demo"), file.as_os_str()]));
+        while !demo.next_line().starts_with("measuring") {}
+        kill_process(node_of(demo.id(), role, name), Signal::KILL).unwrap();
+        let missed = format!("{name}: has ended too early (signal 9)");
+        demo.end().failed_with(&[&missed, "the end of its log"]);
+    }
+}
+
+/// The process of a demo that is this node.
+fn node_of(demo: u32, role: &str, name: &str) -> Pid {
+    let children = fs::read_to_string(format!("/proc/{demo}/task/{demo}/children")).unwrap();
+    let is_it = |pid: &&str| {
+        // It may have ended meanwhile.
+        let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let words: Vec<_> = line.split('\0').collect();
+        words.get(1) == Some(&role) && words.contains(&name)
+    };
+    let found = children.split_whitespace().find(is_it).unwrap();
+    Pid::from_raw(found.parse().unwrap()).unwrap()
+}
+
+#[test]
+fn a_folder_that_the_demo_is_made_in_is_refused() {
+    let world = World::new("30s");
+    let folder = world.path("folder");
+    fs::create_dir(&folder).unwrap();
+    let kept = folder.join("kept");
+    let keep = [OsStr::new("--keep"), kept.as_os_str()];
+    let output = run([OsStr::new("demo"), folder.as_os_str()]
+        .into_iter()
+        .chain(keep));
+    assert_eq!(output.status.code(), Some(1));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("which is inside of it"), "{stderr}");
+    assert!(!kept.exists());
 }
