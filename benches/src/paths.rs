@@ -13,7 +13,7 @@ use crate::waiting::Wait;
 use crate::{Contestant, Point, Stage, Timing};
 
 /// Two nodes of one network, over a virtual channel's regular path.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Regular {
     /// Its name in tables and JSON.
     pub name: &'static str,
@@ -21,6 +21,42 @@ pub struct Regular {
     pub protocol: &'static str,
     /// How the nodes wait.
     pub wait: Wait,
+    /// What the cluster file says beside that.
+    pub settings: Vec<Setting>,
+}
+
+impl Regular {
+    /// As nodes are without being asked for anything.
+    #[must_use]
+    pub const fn new(name: &'static str, protocol: &'static str, wait: Wait) -> Self {
+        Self {
+            name,
+            protocol,
+            wait,
+            settings: Vec::new(),
+        }
+    }
+
+    /// Whether nodes take the cluster file.
+    ///
+    /// # Errors
+    ///
+    /// What they would refuse it for.
+    pub fn check(&self) -> io::Result<()> {
+        let (_files, cluster) = self.write()?;
+        Cluster::read(&cluster).map_err(io::Error::other)?;
+        Ok(())
+    }
+
+    fn write(&self) -> io::Result<(TempDir, PathBuf)> {
+        let network = BenchNetwork {
+            name: "net",
+            protocol: self.protocol,
+            keys: "",
+            nodes: &["a0", "b0"],
+        };
+        write_cluster(&[network], self.wait, &self.settings)
+    }
 }
 
 impl Contestant for Regular {
@@ -29,13 +65,7 @@ impl Contestant for Regular {
     }
 
     fn stage(&self, point: Point, timing: Timing) -> io::Result<Stage> {
-        let network = BenchNetwork {
-            name: "net",
-            protocol: self.protocol,
-            keys: "",
-            nodes: &["a0", "b0"],
-        };
-        let (files, cluster) = write_cluster(&[network], self.wait, &[])?;
+        let (files, cluster) = self.write()?;
         stage_madgate(point, timing, files, &cluster, || Ok(None))
     }
 }

@@ -73,11 +73,7 @@ struct Line {
 pub(crate) fn bench(arguments: &PairsArguments) -> io::Result<()> {
     let wait = arguments.common.wait;
     let direct = DIRECT.map(|protocol| -> Box<dyn Contestant> {
-        Box::new(Regular {
-            name: protocol,
-            protocol,
-            wait,
-        })
+        Box::new(Regular::new(protocol, protocol, wait))
     });
     let mut contestants = Vec::from(direct);
     for (name, protocols) in PAIRS {

@@ -16,6 +16,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
 use madgate_benches::children::ChildCommand;
+use madgate_benches::cluster::Setting;
 use madgate_benches::contestant::{Measure, RoundArguments};
 use madgate_benches::json;
 use madgate_benches::paths::Regular;
@@ -36,11 +37,14 @@ const POINTS: [Point; 4] = [
 ];
 
 /// What is compared with what.
-const COMPARED: [(&str, &str); 4] = [
+const COMPARED: [(&str, &str); 7] = [
     ("madgate-tcp", "tcp"),
+    ("madgate-tcp-set", "madgate-tcp"),
     ("madgate-shm", "unix"),
     ("madgate-shm", "unix-asleep"),
+    ("madgate-shm-set", "madgate-shm"),
     ("madgate-hsl", "madgate-shm"),
+    ("madgate-hsl-set", "madgate-hsl"),
 ];
 
 /// Measures one hop without a relay, side by side.
@@ -58,6 +62,11 @@ struct Arguments {
     /// How the ends wait.
     #[arg(long, value_enum, default_value = "adaptive")]
     wait: Wait,
+    /// Measure the paths of madgate that it concerns once more with this in their cluster file, as
+    /// `madgate-tcp-set` and the like: SECTION is network, tcp, shm, hsl, channel or endpoint. May
+    /// be given several times.
+    #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
+    settings: Vec<Setting>,
     #[command(subcommand)]
     child: Option<ChildCommand>,
 }
@@ -101,12 +110,8 @@ fn main() -> ExitCode {
 
 fn bench(arguments: &Arguments) -> io::Result<()> {
     Machine::announce();
-    let regular = |name, protocol| Regular {
-        name,
-        protocol,
-        wait: arguments.wait,
-    };
-    let contestants: Vec<Box<dyn Contestant>> = arguments
+    let regular = |name, protocol| Regular::new(name, protocol, arguments.wait);
+    let mut contestants: Vec<Box<dyn Contestant>> = arguments
         .paths
         .iter()
         .map(|path| -> Box<dyn Contestant> {
@@ -120,11 +125,44 @@ fn bench(arguments: &Arguments) -> io::Result<()> {
             }
         })
         .collect();
+    contestants.extend(with_settings(arguments)?);
     let results = rounds::run(&contestants, &POINTS, &arguments.rounds)?;
     if arguments.json {
         return print_json(&results);
     }
     print_table(&contestants, &arguments.rounds, &results)
+}
+
+/// The chosen paths of madgate again, with what `--set` says of them.
+fn with_settings(arguments: &Arguments) -> io::Result<Vec<Box<dyn Contestant>>> {
+    let mut contestants: Vec<Box<dyn Contestant>> = Vec::new();
+    for path in &arguments.paths {
+        let (name, protocol) = match path {
+            Path::MadgateTcp => ("madgate-tcp-set", "tcp"),
+            Path::MadgateShm => ("madgate-shm-set", "shm"),
+            Path::MadgateHsl => ("madgate-hsl-set", "hsl"),
+            Path::Tcp | Path::Unix | Path::UnixAsleep => continue,
+        };
+        let settings: Vec<Setting> = arguments
+            .settings
+            .iter()
+            .filter(|setting| setting.concerns(&[protocol]))
+            .cloned()
+            .collect();
+        if settings.is_empty() {
+            continue;
+        }
+        let path = Regular {
+            settings,
+            ..Regular::new(name, protocol, arguments.wait)
+        };
+        path.check()?;
+        contestants.push(Box::new(path));
+    }
+    if contestants.is_empty() && !arguments.settings.is_empty() {
+        return Err(io::Error::other("--set concerns none of the chosen paths"));
+    }
+    Ok(contestants)
 }
 
 fn print_json(results: &Results) -> io::Result<()> {
