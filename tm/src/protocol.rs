@@ -274,7 +274,8 @@ pub struct TcpTuning {
     /// Bytes of an urgent lane that the kernel may hold unsent. Default: 64 KiB.
     pub urgent_unsent_bytes: u32,
     /// Whether a receiver that knows how much is coming is woken for a good part of it rather than
-    /// for each arrival (`SO_RCVLOWAT`, see [`Gather`](crate::Gather)). Default: yes.
+    /// for each arrival (`SO_RCVLOWAT`, see [`Gather`](crate::Gather)). Default: no, since the
+    /// kernel acknowledges at once what does not fill it, and each of these is work for the sender.
     pub low_water: bool,
     /// The congestion control of its connections, by the system's name for it (`TCP_CONGESTION`).
     /// Default: the system's, and over loopback one that does not pace.
@@ -292,7 +293,7 @@ impl Default for TcpTuning {
             bulk_buffer_bytes: 2 << 20,
             bulk_unsent_bytes: 2 << 20,
             urgent_unsent_bytes: 64 << 10,
-            low_water: true,
+            low_water: false,
             congestion: None,
             keepalive: Duration::from_secs(10),
             user_timeout: Duration::from_secs(30),

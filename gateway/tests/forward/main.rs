@@ -289,13 +289,13 @@ fn hsl_in_every_mode_and_with_small_control_messages() {
 }
 
 #[test]
-fn each_fast_way_of_the_ends_switched_off() {
+fn each_switch_of_the_ends_the_other_way() {
     for settings in ["leads = false", "straight = false", "bundles = false"] {
         for right in ["tcp", "shm", "hsl"] {
             both_ways(right, &format!("[endpoint]\n{settings}"), "");
         }
     }
-    both_ways("tcp", "", "low_water = false");
+    both_ways("tcp", "", "low_water = true");
 }
 
 /// Frames that arrive by remote write leave from where they are, those that come from a socket are

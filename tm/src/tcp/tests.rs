@@ -81,7 +81,11 @@ fn both_ends_within_the_host_have_a_control_that_does_not_pace() {
 
 #[test]
 fn low_water_keeps_from_waking_early() {
-    let (mut lane, mut far) = lane(LaneClass::Bulk);
+    let tuning = TcpTuning {
+        low_water: true,
+        ..TcpTuning::default()
+    };
+    let (mut lane, mut far) = lane_with(LaneClass::Bulk, &tuning);
     lane.receiver.set_low_water(1000).unwrap();
     far.write_all(&[1; 999]).unwrap();
     let (descriptor, interest) = lane.receiver.descriptor();
@@ -109,11 +113,7 @@ fn low_water_keeps_from_waking_early() {
 
 #[test]
 fn without_low_water_each_arrival_wakes() {
-    let tuning = TcpTuning {
-        low_water: false,
-        ..TcpTuning::default()
-    };
-    let (mut lane, mut far) = lane_with(LaneClass::Bulk, &tuning);
+    let (mut lane, mut far) = lane(LaneClass::Bulk);
     let mut gather = Gather::new();
     gather.expect(&mut *lane.receiver, 1 << 20, Duration::ZERO);
     assert!(gather.is_off());

@@ -451,11 +451,11 @@ fn connections_are_tuned_by_network() {
     let tcp = "protocol = \"tcp\"";
     let with = |keys: &str| changed(tcp, &format!("{tcp}\n{keys}"));
     assert_eq!(demo().networks()[0].tuning.tcp, TcpTuning::default());
-    let cluster = with("unsent = \"1MiB\"\nlow_water = false\ncongestion = \"bbr\"").unwrap();
+    let cluster = with("unsent = \"1MiB\"\nlow_water = true\ncongestion = \"bbr\"").unwrap();
     let tuning = &cluster.networks()[0].tuning.tcp;
     assert_eq!(
         (tuning.bulk_unsent_bytes, tuning.low_water),
-        (1 << 20, false)
+        (1 << 20, true)
     );
     assert_eq!(tuning.congestion.as_deref(), Some("bbr"));
     assert_eq!(cluster.digest(), demo().digest(), "tuning is no meaning");
