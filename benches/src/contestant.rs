@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
 use crate::ends::{PingReport, StreamReport};
+use crate::pattern::SEQUENCE_BYTES;
 use crate::process::Process;
 
 /// What is done with messages of one size.
@@ -81,9 +82,19 @@ pub struct RoundArguments {
     /// One short round: shows that everything works, not how fast.
     #[arg(long)]
     quick: bool,
-    /// Only messages of these sizes, in bytes.
-    #[arg(long, value_delimiter = ',', num_args = 1..)]
+    /// Only messages of these sizes, in bytes: 8 at least, whether they are measured otherwise or
+    /// not.
+    #[arg(long, value_delimiter = ',', num_args = 1.., value_parser = message_bytes)]
     sizes: Vec<usize>,
+}
+
+/// A size of messages on the command line.
+fn message_bytes(text: &str) -> Result<usize, String> {
+    let bytes: usize = text.parse().map_err(|error| format!("{error}"))?;
+    if bytes < SEQUENCE_BYTES {
+        return Err(format!("a message has {SEQUENCE_BYTES} bytes at least"));
+    }
+    Ok(bytes)
 }
 
 impl RoundArguments {
@@ -93,9 +104,22 @@ impl RoundArguments {
     /// The warm-up, as a part of the time that is counted.
     const WARM_UP: f64 = 0.25;
 
-    /// Whether `point` is to be measured.
-    pub fn includes(&self, point: &Point) -> bool {
-        self.sizes.is_empty() || self.sizes.contains(&point.message_bytes)
+    /// What is to be measured: the `usual` points, or those of them that are of the sizes that were
+    /// asked for, and streams of messages of the other sizes.
+    pub fn points(&self, usual: &[Point]) -> Vec<Point> {
+        if self.sizes.is_empty() {
+            return usual.to_vec();
+        }
+        let mut points = Vec::new();
+        for &message_bytes in &self.sizes {
+            let before = points.len();
+            let is_asked = |point: &&Point| point.message_bytes == message_bytes;
+            points.extend(usual.iter().filter(is_asked).copied());
+            if points.len() == before {
+                points.push(Point::stream(message_bytes));
+            }
+        }
+        points
     }
 
     /// The sizes of messages that were asked for, or else the `usual` ones.

@@ -61,7 +61,7 @@ pub fn run(
     let mut results = Results::new();
     for round in 0..rounds {
         eprintln!("round {} of {rounds}", round + 1);
-        for point in points.iter().filter(|point| arguments.includes(point)) {
+        for point in points {
             for (contestant, _) in in_turn(&present, round) {
                 let name = contestant.name();
                 let what = || {

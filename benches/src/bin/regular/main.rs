@@ -126,11 +126,12 @@ fn bench(arguments: &Arguments) -> io::Result<()> {
         })
         .collect();
     contestants.extend(with_settings(arguments)?);
-    let results = rounds::run(&contestants, &POINTS, &arguments.rounds)?;
+    let points = arguments.rounds.points(&POINTS);
+    let results = rounds::run(&contestants, &points, &arguments.rounds)?;
     if arguments.json {
         return print_json(&results);
     }
-    print_table(&contestants, &arguments.rounds, &results)
+    print_table(&contestants, &points, &results)
 }
 
 /// The chosen paths of madgate again, with what `--set` says of them.
@@ -178,15 +179,12 @@ fn print_json(results: &Results) -> io::Result<()> {
 
 fn print_table(
     contestants: &[Box<dyn Contestant>],
-    arguments: &RoundArguments,
+    points: &[Point],
     results: &Results,
 ) -> io::Result<()> {
     let names = contestants.iter().map(|contestant| contestant.name());
     let mut table = Table::new([""].into_iter().chain(names.clone()));
-    for point in POINTS {
-        if !arguments.includes(&point) {
-            continue;
-        }
+    for &point in points {
         let rows: &[(&str, f64)] = match point.measure {
             Measure::Stream | Measure::Unread => &[("GB/s", 1.0), ("million messages/s", 1e6)],
             Measure::PingPong => &[("half round trip, median µs", 1.0), ("99 %, µs", 1.0)],
@@ -221,7 +219,7 @@ fn print_table(
             };
             Some(figure(path)? / figure(bare)?)
         };
-        let ratios: Vec<String> = POINTS
+        let ratios: Vec<String> = points
             .iter()
             .filter_map(|point| {
                 let of_what = match point.measure {

@@ -128,9 +128,10 @@ fn bench(arguments: &Arguments) -> io::Result<()> {
         forwarded.check()?;
         contestants.push(Box::new(forwarded));
     }
-    let results = rounds::run(&contestants, &POINTS, &arguments.rounds)?;
+    let points = arguments.rounds.points(&POINTS);
+    let results = rounds::run(&contestants, &points, &arguments.rounds)?;
     match arguments.json {
         true => report::print_json(&results),
-        false => report::print_table(&results),
+        false => report::print_table(&results, &points),
     }
 }

@@ -28,9 +28,9 @@ struct Line<'a> {
     half_rtt_p99_us: Option<f64>,
 }
 
-/// One row of the table: what it shows of which point.
+/// One row of the table: what it shows of a point.
 struct Row {
-    title: &'static str,
+    title: String,
     point: Point,
     figure: fn(&Figures) -> &Samples,
     /// What one unit in the table is.
@@ -38,104 +38,55 @@ struct Row {
     decimals: usize,
 }
 
-const fn row(
-    title: &'static str,
-    point: Point,
-    figure: fn(&Figures) -> &Samples,
-    unit: f64,
-    decimals: usize,
-) -> Row {
-    Row {
-        title,
+/// The rows that show a point.
+fn rows_of(point: Point) -> Vec<Row> {
+    let row = |title: &str, figure, unit, decimals| Row {
+        title: format!("{}, {title}", named(point.message_bytes)),
         point,
         figure,
         unit,
         decimals,
+    };
+    match point.measure {
+        Measure::PingPong => vec![
+            row("half round trip, median µs", |it| &it.half_rtt_us, 1.0, 1),
+            row("half round trip, 99 % µs", |it| &it.half_rtt_p99_us, 1.0, 1),
+        ],
+        Measure::Stream | Measure::Unread if point.message_bytes >= LARGE_BYTES => vec![
+            row("GB/s", |it| &it.gb_per_s, 1.0, 2),
+            row("relay CPU s/GiB", |it| &it.cpu_s_per_gib, 1.0, 3),
+        ],
+        Measure::Stream | Measure::Unread => {
+            vec![row("million messages/s *", |it| &it.messages_per_s, 1e6, 2)]
+        }
     }
 }
 
-const ROWS: [Row; 9] = [
-    row(
-        "1 MiB, GB/s",
-        Point::stream(1 << 20),
-        |it| &it.gb_per_s,
-        1.0,
-        2,
-    ),
-    row(
-        "1 MiB, relay CPU s/GiB",
-        Point::stream(1 << 20),
-        |it| &it.cpu_s_per_gib,
-        1.0,
-        3,
-    ),
-    row(
-        "64 KiB, GB/s",
-        Point::stream(64 << 10),
-        |it| &it.gb_per_s,
-        1.0,
-        2,
-    ),
-    row(
-        "64 KiB, relay CPU s/GiB",
-        Point::stream(64 << 10),
-        |it| &it.cpu_s_per_gib,
-        1.0,
-        3,
-    ),
-    row(
-        "8 B, million messages/s *",
-        Point::stream(8),
-        |it| &it.messages_per_s,
-        1e6,
-        2,
-    ),
-    row(
-        "64 B, million messages/s *",
-        Point::stream(64),
-        |it| &it.messages_per_s,
-        1e6,
-        2,
-    ),
-    row(
-        "1 KiB, million messages/s *",
-        Point::stream(1024),
-        |it| &it.messages_per_s,
-        1e6,
-        2,
-    ),
-    row(
-        "8 B, half round trip, median µs",
-        Point::ping_pong(8),
-        |it| &it.half_rtt_us,
-        1.0,
-        1,
-    ),
-    row(
-        "8 B, half round trip, 99 % µs",
-        Point::ping_pong(8),
-        |it| &it.half_rtt_p99_us,
-        1.0,
-        1,
-    ),
-];
+/// A size as people write it: `64 KiB`.
+fn named(bytes: usize) -> String {
+    match bytes {
+        _ if bytes > 0 && bytes.is_multiple_of(1 << 20) => format!("{} MiB", bytes >> 20),
+        _ if bytes > 0 && bytes.is_multiple_of(1 << 10) => format!("{} KiB", bytes >> 10),
+        _ => format!("{bytes} B"),
+    }
+}
 
 const NOTES: &str = "\
 In parentheses: compared with haproxy in the same run.
 * Each message framed on its own. The ends of a TCP relay write them in batches of 64 KiB:
   a relay has no messages of its own, and cannot do better.";
 
-/// Prints the table.
-pub(crate) fn print_table(results: &Results) -> io::Result<()> {
+/// Prints the table, of these points.
+pub(crate) fn print_table(results: &Results, points: &[Point]) -> io::Result<()> {
     let names = names(results);
     let mut table = Table::new([""].iter().chain(&names).copied());
-    let measured = |row: &&Row| results.keys().any(|(_, point)| *point == row.point);
-    for row in ROWS.iter().filter(measured) {
+    let rows: Vec<Row> = points.iter().copied().flat_map(rows_of).collect();
+    for row in &rows {
         let median = |name| {
             let figures = results.get(&(name, row.point))?;
             (row.figure)(figures).median()
         };
-        let mut cells = vec![row.title.to_owned()];
+        let mut cells = vec![row.title.clone()];
         cells.extend(
             names
                 .iter()
@@ -152,7 +103,7 @@ pub(crate) fn print_table(results: &Results) -> io::Result<()> {
         );
         table.row(cells);
     }
-    let spread = ROWS
+    let spread = rows
         .iter()
         .flat_map(|row| names.iter().map(move |name| (row, *name)))
         .filter_map(|(row, name)| (row.figure)(results.get(&(name, row.point))?).spread())
