@@ -65,7 +65,7 @@ pub struct GatewaySettings {
     /// both networks can do that. Default yes.
     pub splice: bool,
     /// Only those of blocks that are at least this long: shorter ones are read and written in
-    /// fewer calls. Default 64 KiB, [`SPLICE_FROM_BOUNDS`].
+    /// fewer calls. Default 128 KiB, [`SPLICE_FROM_BOUNDS`].
     pub splice_from_bytes: usize,
     /// Who sends. Default inline.
     pub handover: Handover,
@@ -140,7 +140,7 @@ impl Default for GatewaySettings {
             pin: Vec::new(),
             direct_bytes: 16 << 10,
             splice: true,
-            splice_from_bytes: 64 << 10,
+            splice_from_bytes: 128 << 10,
             handover: Handover::default(),
             lookout: true,
         }
