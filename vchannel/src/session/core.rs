@@ -93,6 +93,8 @@ pub(crate) struct Core {
     /// Whether nobody looks at this session: the last caller that leaves unparks the progress
     /// thread.
     pub(super) background_parked: bool,
+    /// `messages_claimed` when that was decided last.
+    pub(super) claimed_when_parked: Option<u64>,
     /// What the progress thread is to do next.
     pub(super) order: Order,
     pub(crate) is_closed: bool,
@@ -142,6 +144,7 @@ impl Core {
             callers: 0,
             waits: 0,
             background_parked: false,
+            claimed_when_parked: None,
             order: Order::Rest,
             is_closed: false,
             next_seed: incarnation,

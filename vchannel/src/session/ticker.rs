@@ -29,6 +29,10 @@ const TICK: Duration = Duration::from_millis(1);
 /// Ticks without a new call, with a caller inside, after which a session is forgotten.
 const TICKS_TO_PARK: u32 = 50;
 
+/// The same where nothing has come since it was forgotten last: its caller only looks now and then
+/// whether it is to end, say.
+const TICKS_TO_PARK_AGAIN: u32 = 4;
+
 /// What a progress thread is to do.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
@@ -142,10 +146,15 @@ impl Watched {
         (self.waits, self.claimed) = (core.waits, core.messages_claimed);
         if core.callers > 0 {
             self.quiet_ticks = if is_quiet { self.quiet_ticks + 1 } else { 0 };
-            if self.quiet_ticks < TICKS_TO_PARK {
+            let ticks = match core.claimed_when_parked {
+                Some(claimed) if claimed == self.claimed => TICKS_TO_PARK_AGAIN,
+                _ => TICKS_TO_PARK,
+            };
+            if self.quiet_ticks < ticks {
                 return true;
             }
             core.background_parked = true;
+            core.claimed_when_parked = Some(self.claimed);
             inner.is_watched.store(false, Ordering::SeqCst);
             return false;
         }
