@@ -10,7 +10,7 @@ use crate::cluster::{ChannelId, NodeId};
 use crate::delivery::Delivery;
 use crate::error::{PackError, TrySendError, UnpackError};
 use crate::packing::Packing;
-use crate::session::{Core, Session};
+use crate::session::{Core, Fate, Lost, Session};
 use crate::unpacking::Unpacking;
 
 /// A closed world of communication: messages from one node to another over one channel
@@ -69,7 +69,7 @@ impl Channel {
                 None => {
                     flow.packer = Some(thread);
                     let scratch = std::mem::take(&mut flow.scratch);
-                    return Ok((index, flow.flow.begin_message(), scratch));
+                    return Ok((index, flow.begin_message(), scratch));
                 }
                 Some(packer) if packer == thread => {
                     return Err(PackError::AlreadyPacking {
@@ -113,7 +113,7 @@ impl Channel {
             flow.packer = Some(this_thread());
             (
                 index,
-                flow.flow.begin_message(),
+                flow.begin_message(),
                 std::mem::take(&mut flow.scratch),
             )
         };
@@ -200,32 +200,36 @@ impl Channel {
     }
 
     /// The failure of messages that were packed before, once.
+    #[inline]
     pub(crate) fn tell_failure(&self, core: &mut Core, index: u32) -> Result<(), PackError> {
-        let flow = &mut core.out_flows[index as usize];
-        if flow.failure_told {
-            return Ok(());
+        match core.out_flows[index as usize].failures.tell() {
+            None => Ok(()),
+            Some(lost) => Err(self.error_of(core, index, lost)),
         }
-        flow.failure_told = true;
-        let to = NodeId(flow.flow.flow().destination);
-        Err(self
-            .failure_of(core, index)
-            .unwrap_or_else(|| PackError::Failed {
-                node: self.name_of(to),
-            }))
     }
 
-    /// The last failure of a flow, in words.
-    pub(crate) fn failure_of(&self, core: &Core, index: u32) -> Option<PackError> {
+    /// Why `message` is not delivered, if it was given up.
+    pub(crate) fn failure_of(&self, core: &Core, index: u32, message: u32) -> Option<PackError> {
         let flow = &core.out_flows[index as usize];
-        let (failure, messages) = flow.failure.clone()?;
+        match flow.failures.of(message) {
+            Fate::Kept => None,
+            Fate::Lost(lost) => Some(self.error_of(core, index, lost)),
+            Fate::Forgotten => Some(PackError::Failed {
+                node: self.name_of(NodeId(flow.flow.flow().destination)),
+            }),
+        }
+    }
+
+    /// A failure in words.
+    #[cold]
+    fn error_of(&self, core: &Core, index: u32, lost: Lost) -> PackError {
+        let flow = &core.out_flows[index as usize];
         let link_error = core.links[flow.link as usize]
             .as_ref()
             .and_then(|link| link.last_error.clone().filter(|_| link.output.is_none()));
         let node = self.name_of(NodeId(flow.flow.flow().destination));
         let within = core.cluster.link_timeout();
-        Some(PackError::of_failure(
-            failure, node, within, link_error, messages,
-        ))
+        PackError::of_failure(lost.failure, node, within, link_error, lost.messages)
     }
 
     pub(crate) fn name_of(&self, node: NodeId) -> String {

@@ -51,13 +51,10 @@ impl Delivery {
     }
 
     fn look(&self, core: &mut Core) -> Option<Result<(), PackError>> {
-        let flow = &core.out_flows[self.flow as usize];
-        if let Some((_, messages)) = &flow.failure {
-            let after_first = self.message.wrapping_sub(messages.start);
-            if after_first < messages.end.wrapping_sub(messages.start) {
-                return self.channel.failure_of(core, self.flow).map(Err);
-            }
+        if let Some(error) = self.channel.failure_of(core, self.flow, self.message) {
+            return Some(Err(error));
         }
-        flow.flow.is_delivered(self.message).then_some(Ok(()))
+        let flow = &core.out_flows[self.flow as usize].flow;
+        flow.is_delivered(self.message).then_some(Ok(()))
     }
 }

@@ -1,6 +1,7 @@
 //! Packing a message.
 
 use std::cell::Cell;
+use std::sync::MutexGuard;
 
 use bytes::Bytes;
 use madgate_gtm::wire::{
@@ -298,9 +299,8 @@ impl<'a> Packing<'a> {
         let Some((block, descriptor, bytes)) = self.held.take() else {
             return Ok(());
         };
-        self.wait_for_retention()?;
         let inner = self.channel.session().inner();
-        let mut core = inner.lock();
+        let mut core = self.wait_for_retention()?;
         let flow = &mut core.out_flows[self.flow as usize].flow;
         flow.push_block(self.message, block, descriptor, Memory::Owned(bytes), false);
         self.has_begun = true;
@@ -344,9 +344,7 @@ impl<'a> Packing<'a> {
             return Ok(());
         }
         self.push_held()?;
-        self.wait_for_retention()?;
-        let inner = self.channel.session().inner();
-        let mut core = inner.lock();
+        let mut core = self.wait_for_retention()?;
         let flow = &mut core.out_flows[self.flow as usize].flow;
         flow.push_frame(Flags::DESCRIBED, self.message, self.first, &self.scratch);
         self.has_begun = true;
@@ -355,37 +353,41 @@ impl<'a> Packing<'a> {
         Ok(())
     }
 
-    /// Waits until the flow keeps less than its retention budget.
-    fn wait_for_retention(&mut self) -> Result<(), PackError> {
+    /// Waits until the flow keeps less than its retention budget. What is returned is locked since
+    /// the look that found that the message goes on: more of it may be pushed.
+    fn wait_for_retention(&mut self) -> Result<MutexGuard<'a, Core>, PackError> {
         let inner = self.channel.session().inner();
-        let index = self.flow;
-        let waits = self.waits;
-        let failed = inner.wait(None, None, |core| {
+        let (index, message, waits) = (self.flow, self.message, self.waits);
+        inner.wait(None, None, |core| {
             let limit = core.settings().retention_bytes;
             let flow = &core.out_flows[index as usize];
-            if !flow.failure_told {
-                return Some(true);
-            }
-            (!waits || flow.flow.backlog_bytes() < limit).then_some(false)
+            let has_room = !waits || flow.flow.backlog_bytes() < limit;
+            (has_room || flow.is_given_up(message)).then_some(())
         });
-        if failed == Some(true) {
-            Err(self.fail())
-        } else {
-            Ok(())
+        self.lock_to_push()
+    }
+
+    /// Locks the flow to push more of the message, unless that was given up.
+    fn lock_to_push(&mut self) -> Result<MutexGuard<'a, Core>, PackError> {
+        let core = self.channel.session().inner().lock();
+        if core.out_flows[self.flow as usize].is_given_up(self.message) {
+            return Err(self.fail(core));
         }
+        Ok(core)
     }
 
     /// The flow has failed: the message is given up, and this says why.
-    fn fail(&mut self) -> PackError {
+    #[cold]
+    fn fail(&mut self, mut core: MutexGuard<'_, Core>) -> PackError {
         self.state = State::Failed;
-        let mut core = self.channel.session().inner().lock();
-        match self.channel.tell_failure(&mut core, self.flow) {
-            Err(error) => error,
-            Ok(()) => {
-                drop(core);
-                self.failed_before()
-            }
+        // Somebody else may have been told already.
+        let told = self.channel.tell_failure(&mut core, self.flow).err();
+        let of_this = || self.channel.failure_of(&core, self.flow, self.message);
+        if let Some(error) = told.or_else(of_this) {
+            return error;
         }
+        drop(core);
+        self.failed_before()
     }
 
     fn failed_before(&self) -> PackError {
@@ -408,13 +410,11 @@ impl<'a> Packing<'a> {
     /// The end of a message of which nothing is lent: it goes with the last small blocks.
     fn end_small(&mut self, wait_for_delivery: bool) -> Result<(), PackError> {
         let inner = self.channel.session().inner();
-        let mut core = inner.lock();
+        let mut core = self.lock_to_push()?;
         let limit = core.settings().retention_bytes;
-        let flow = &mut core.out_flows[self.flow as usize];
-        if flow.flow.backlog_bytes() >= limit || !flow.failure_told {
+        if core.out_flows[self.flow as usize].flow.backlog_bytes() >= limit {
             drop(core);
-            self.wait_for_retention()?;
-            core = inner.lock();
+            core = self.wait_for_retention()?;
         }
         let is_alone = !self.has_begun && self.held.is_none();
         self.state = State::Ended;
@@ -489,13 +489,14 @@ impl<'a> Packing<'a> {
         self.keep_scratch();
         let kept = std::mem::take(&mut self.kept);
         let lent_bytes: usize = kept.iter().map(Kept::lent_bytes).sum();
-        if lent_bytes <= COPY_BYTES {
-            self.wait_for_retention()?;
-        }
         let inner = self.channel.session().inner();
         let mut lent = Vec::new();
         {
-            let mut core = inner.lock();
+            let mut core = if lent_bytes <= COPY_BYTES {
+                self.wait_for_retention()?
+            } else {
+                self.lock_to_push()?
+            };
             let limit = core.settings().retention_bytes;
             let slot = &mut core.out_flows[self.flow as usize];
             let copies = lent_bytes <= COPY_BYTES && slot.flow.backlog_bytes() < limit;
@@ -521,7 +522,7 @@ impl<'a> Packing<'a> {
             self.state = State::Ended;
             return Ok(());
         }
-        Err(self.fail())
+        Err(self.fail(inner.lock()))
     }
 }
 
@@ -540,7 +541,7 @@ impl Packing<'_> {
         let inner = self.channel.session().inner();
         let mut core = inner.lock();
         let flow = &mut core.out_flows[self.flow as usize];
-        if self.state == State::Packing {
+        if self.state == State::Packing && !flow.is_given_up(self.message) {
             flow.flow.abort_message(self.message);
         }
         flow.packer = None;

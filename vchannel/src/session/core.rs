@@ -626,8 +626,7 @@ impl Core {
             return;
         }
         if let Some((failure, messages)) = flow.flow.take_failure(now) {
-            flow.failure_told = messages.is_empty();
-            flow.failure = Some((failure, messages));
+            flow.failures.note(failure, messages);
             let link = flow.link;
             self.stop_dialing_if_unused(link);
         }

@@ -1,12 +1,12 @@
 //! The flows that start and end at this node, as the session keeps them.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::Range;
 use std::thread::ThreadId;
 
 use bytes::Bytes;
-use madgate_gtm::{Failure, Header, Incoming, Outgoing, Reassembly, Violation};
+use madgate_gtm::{Header, Incoming, Outgoing, Reassembly, Violation};
 
+use super::failures::Failures;
 use super::inbox::{Broken, Inbox};
 
 /// Memory of a block that is being sent.
@@ -30,26 +30,39 @@ pub(crate) struct OutFlow {
     pub(crate) packer: Option<ThreadId>,
     /// Whether that thread sends borrowed memory, so that nobody else may take from the flow.
     pub(crate) has_borrower: bool,
-    /// The last failure, and the messages that it concerned.
-    pub(crate) failure: Option<(Failure, Range<u32>)>,
-    /// Whether a caller has been told of the failure.
-    pub(crate) failure_told: bool,
+    /// What was not delivered.
+    pub(crate) failures: Failures,
     /// Memory for the next message's small blocks.
     pub(crate) scratch: Vec<u8>,
 }
 
 impl OutFlow {
-    pub(crate) const fn new(flow: Outgoing<Memory>, link: u32) -> Self {
+    pub(crate) fn new(flow: Outgoing<Memory>, link: u32) -> Self {
         Self {
             flow,
             link,
             is_waiting: false,
             packer: None,
             has_borrower: false,
-            failure: None,
-            failure_told: true,
+            failures: Failures::default(),
             scratch: Vec::new(),
         }
+    }
+
+    /// Begins the next message, of which this is the number.
+    #[inline]
+    pub(crate) fn begin_message(&mut self) -> u32 {
+        let message = self.flow.begin_message();
+        self.failures.begin(message);
+        message
+    }
+
+    /// Whether `message`, which is being packed, was given up with all before it: its flow has
+    /// failed. Nothing more may be pushed for it.
+    #[inline]
+    pub(crate) const fn is_given_up(&self, message: u32) -> bool {
+        // It has no end yet, so that nobody can have delivered it.
+        self.flow.is_delivered(message)
     }
 }
 

@@ -4,7 +4,7 @@ use std::thread;
 
 use bytes::Bytes;
 use madgate_vchannel::ReceiveMode::{Cheaper, Express};
-use madgate_vchannel::{PackError, UnpackError};
+use madgate_vchannel::{PackError, ReceiveMode, TrySendError, UnpackError};
 
 use crate::support::{ALL, Nodes, Protocol, pattern, receive, send};
 
@@ -206,6 +206,108 @@ fn a_destination_that_is_restarted_loses_what_it_had() {
         packing.pack_safer(b"again", Express).expect("packs");
         packing.end_packing_delivered().expect("it is there again");
         assert_eq!(receive(&nodes.channel(1)).1, [(b"again".to_vec(), Express)]);
+    }
+}
+
+/// A block of which a destination that unpacks nothing has a part only: it is more than its window.
+fn too_much() -> Vec<(Bytes, ReceiveMode)> {
+    vec![(Bytes::from(pattern(1, 6 << 20)), Cheaper)]
+}
+
+#[test]
+fn a_message_that_is_being_packed_is_lost_with_those_before_it() {
+    for protocol in ALL {
+        let mut nodes = Nodes::open(protocol, 2, "");
+        let (here, to) = (nodes.channel(0), nodes.id(1));
+        let mut packing = here.begin_packing(to).expect("begins");
+        packing.pack_safer(&[1], Express).expect("packs");
+        packing.end_packing_delivered().expect("is delivered");
+        let before = here.try_send(to, &too_much()).expect("is retained");
+        // More than is copied: nothing of it has to wait before it is sent.
+        let lent = pattern(2, 1 << 20);
+        let mut packing = here.begin_packing(to).expect("begins");
+        packing.pack_cheaper(&lent, Cheaper).expect("packs");
+        drop(nodes.stop(1));
+        nodes.start(1);
+        before
+            .wait()
+            .expect_err("half of it was lost with the node");
+        let error = packing
+            .end_packing_delivered()
+            .expect_err("nor is this one");
+        let PackError::Restarted { messages, .. } = &error else {
+            panic!("{error}");
+        };
+        assert_eq!(messages, &(1..3));
+
+        let mut packing = here.begin_packing(to).expect("that was said");
+        packing.pack_safer(b"again", Express).expect("packs");
+        packing.end_packing_delivered().expect("it is there again");
+        assert_eq!(receive(&nodes.channel(1)).1, [(b"again".to_vec(), Express)]);
+    }
+}
+
+#[test]
+fn nothing_is_added_to_a_message_that_is_lost_whoever_was_told() {
+    for protocol in ALL {
+        let mut nodes = Nodes::open(protocol, 2, "");
+        let (here, to) = (nodes.channel(0), nodes.id(1));
+        let small = [(Bytes::from_static(b"small"), Express)];
+        let mut packing = here.begin_packing(to).expect("begins");
+        packing.pack_safer(&[1], Express).expect("packs");
+        packing.end_packing_delivered().expect("is delivered");
+        let mut packing = here.begin_packing(to).expect("begins");
+        for _ in 0..2 {
+            // The first goes to the flow when the second is packed.
+            let block = Bytes::from(pattern(1, 3 << 20));
+            packing.pack_owned(block, Cheaper).expect("packs");
+        }
+        drop(nodes.stop(1));
+        nodes.start(1);
+        // Somebody else is told.
+        let told = loop {
+            match here.try_send(to, &small) {
+                Ok(_) => panic!("a message is being packed"),
+                Err(TrySendError::NotNow) => thread::yield_now(),
+                Err(TrySendError::Pack(error)) => break error,
+                Err(error) => panic!("{error}"),
+            }
+        };
+        assert!(matches!(&told, PackError::Restarted { .. }), "{told}");
+        let large = pattern(2, 100_000);
+        let error = packing
+            .pack_safer(&large, Cheaper)
+            .and_then(|()| packing.pack_safer(&large, Cheaper))
+            .expect_err("it is lost");
+        assert!(matches!(&error, PackError::Restarted { .. }), "{error}");
+        packing.end_packing().expect_err("it is lost");
+
+        let mut packing = here.begin_packing(to).expect("begins");
+        packing.pack_safer(b"again", Express).expect("packs");
+        packing.end_packing_delivered().expect("it is there again");
+        assert_eq!(receive(&nodes.channel(1)).1, [(b"again".to_vec(), Express)]);
+    }
+}
+
+#[test]
+fn a_message_that_was_lost_is_lost_after_others_were() {
+    for protocol in ALL {
+        let mut nodes = Nodes::open(protocol, 2, "");
+        let (here, to) = (nodes.channel(0), nodes.id(1));
+        let mut lost = Vec::new();
+        for _ in 0..3 {
+            let mut packing = here.begin_packing(to).expect("begins");
+            packing.pack_safer(&[1], Express).expect("packs");
+            packing.end_packing_delivered().expect("is delivered");
+            lost.push(here.try_send(to, &too_much()).expect("is retained"));
+            drop(nodes.stop(1));
+            nodes.start(1);
+            for delivery in &lost {
+                let error = delivery.wait().expect_err("its node was restarted");
+                assert!(matches!(&error, PackError::Restarted { .. }), "{error}");
+            }
+            here.begin_packing(to).expect_err("that is said once");
+        }
     }
 }
 

@@ -1,0 +1,168 @@
+//! The messages of a flow that were not delivered.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use madgate_gtm::Failure;
+
+/// Failures of a flow that are remembered. Who asks for a message of before the oldest of them is told
+/// that it failed, since nobody knows any more.
+const FAILURES_MOST: usize = 64;
+
+/// Numbers of messages wrap. A failure is forgotten when so many have followed, long before the same
+/// number can come again.
+const MESSAGES_REMEMBERED: u32 = 1 << 30;
+
+/// Messages that were given up together, and why.
+#[derive(Debug, Clone)]
+pub(crate) struct Lost {
+    pub(crate) failure: Failure,
+    pub(crate) messages: Range<u32>,
+}
+
+impl Lost {
+    fn concerns(&self, message: u32) -> bool {
+        let Range { start, end } = self.messages;
+        message.wrapping_sub(start) < end.wrapping_sub(start)
+    }
+}
+
+/// What is known of one message.
+#[derive(Debug, Clone)]
+pub(crate) enum Fate {
+    /// It did not fail.
+    Kept,
+    /// It was given up.
+    Lost(Lost),
+    /// It is of before the oldest failure that is remembered.
+    Forgotten,
+}
+
+/// The failures of one flow, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Failures {
+    lost: VecDeque<Lost>,
+    /// How many of the last ones no caller has been told of.
+    untold: usize,
+    /// The message behind the newest failure that is not remembered any more.
+    forgotten: Option<u32>,
+}
+
+impl Failures {
+    /// Notes that these messages were given up; of none, there is nothing to note.
+    pub(crate) fn note(&mut self, failure: Failure, messages: Range<u32>) {
+        if messages.start == messages.end {
+            return;
+        }
+        if self.lost.len() == FAILURES_MOST
+            && let Some(oldest) = self.lost.pop_front()
+        {
+            self.untold = self.untold.min(self.lost.len());
+            self.forgotten = Some(oldest.messages.end);
+        }
+        self.lost.push_back(Lost { failure, messages });
+        self.untold += 1;
+    }
+
+    /// The oldest failure that no caller has been told of; the caller tells it.
+    #[inline]
+    pub(crate) fn tell(&mut self) -> Option<Lost> {
+        if self.untold == 0 {
+            return None;
+        }
+        let oldest = self.lost.len() - self.untold;
+        self.untold -= 1;
+        self.lost.get(oldest).cloned()
+    }
+
+    /// What is known of `message`, whoever has been told.
+    pub(crate) fn of(&self, message: u32) -> Fate {
+        if let Some(lost) = self.lost.iter().find(|lost| lost.concerns(message)) {
+            return Fate::Lost(lost.clone());
+        }
+        match self.forgotten {
+            Some(end) if end.wrapping_sub(message).wrapping_sub(1) < u32::MAX / 2 => {
+                Fate::Forgotten
+            }
+            _ => Fate::Kept,
+        }
+    }
+
+    /// `message` begins: what is far behind it is forgotten.
+    #[inline]
+    pub(crate) fn begin(&mut self, message: u32) {
+        if self.lost.is_empty() && self.forgotten.is_none() {
+            return;
+        }
+        let is_far = |end: u32| message.wrapping_sub(end) > MESSAGES_REMEMBERED;
+        while self
+            .lost
+            .front()
+            .is_some_and(|lost| is_far(lost.messages.end))
+        {
+            self.lost.pop_front();
+        }
+        self.untold = self.untold.min(self.lost.len());
+        if self.forgotten.is_some_and(is_far) {
+            self.forgotten = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WHY: Failure = Failure::Restarted;
+
+    fn is_lost(failures: &Failures, message: u32) -> bool {
+        matches!(failures.of(message), Fate::Lost(_))
+    }
+
+    #[test]
+    fn each_failure_is_told_once_in_order_and_known_for_good() {
+        let mut failures = Failures::default();
+        assert!(failures.tell().is_none());
+        failures.note(WHY, 3..8);
+        failures.note(WHY, 8..8);
+        failures.note(WHY, 10..12);
+        assert_eq!(failures.tell().unwrap().messages, 3..8);
+        assert_eq!(failures.tell().unwrap().messages, 10..12);
+        assert!(failures.tell().is_none());
+        let lost: Vec<_> = (0..14)
+            .filter(|message| is_lost(&failures, *message))
+            .collect();
+        assert_eq!(lost, [3, 4, 5, 6, 7, 10, 11]);
+    }
+
+    #[test]
+    fn nothing_of_before_what_is_remembered_counts_as_delivered() {
+        let mut failures = Failures::default();
+        let failed = u32::try_from(FAILURES_MOST).unwrap() + 3;
+        for number in 0..failed {
+            failures.note(WHY, 10 * number..10 * number + 1);
+        }
+        assert!(matches!(failures.of(5), Fate::Forgotten));
+        assert!(matches!(failures.of(20), Fate::Forgotten));
+        assert!(matches!(failures.of(25), Fate::Kept));
+        assert!(is_lost(&failures, 30));
+        let told = std::iter::from_fn(|| failures.tell()).count();
+        assert_eq!(told, FAILURES_MOST);
+    }
+
+    #[test]
+    fn numbers_that_come_again_did_not_fail() {
+        let mut failures = Failures::default();
+        let wraps = Range {
+            start: u32::MAX - 1,
+            end: 2,
+        };
+        failures.note(WHY, wraps);
+        assert!(is_lost(&failures, u32::MAX) && is_lost(&failures, 1) && !is_lost(&failures, 2));
+        failures.begin(1000);
+        assert!(is_lost(&failures, 0));
+        failures.begin(MESSAGES_REMEMBERED + 3);
+        assert!(matches!(failures.of(0), Fate::Kept));
+        assert!(failures.tell().is_none());
+    }
+}
