@@ -270,8 +270,17 @@ impl Incoming {
         self.suspended_since.get_or_insert(now);
     }
 
-    /// Closes a flow whose source has been silent for [`FORGET_AFTER`]. To be called every
-    /// few seconds.
+    /// When [`handle_timeout`](Self::handle_timeout) closes the flow, if nothing is heard of its
+    /// source until then.
+    #[must_use]
+    pub fn forgotten_at(&self) -> Option<Time> {
+        const A_MOMENT: Duration = Duration::from_nanos(1);
+        self.is_open
+            .then(|| self.last_heard + FORGET_AFTER + A_MOMENT)
+    }
+
+    /// Closes a flow whose source has been silent for [`FORGET_AFTER`]. To be called when
+    /// [`forgotten_at`](Self::forgotten_at) says, or every few seconds.
     pub fn handle_timeout(&mut self, budget: &mut Budget, now: Time) {
         if self.is_open && now.since(self.last_heard) > FORGET_AFTER {
             self.close(budget);

@@ -6,7 +6,8 @@ mod tests;
 use bytes::Bytes;
 use madgate_gtm::wire::{Flags, Kind, Opening, Refusal, checksum};
 use madgate_gtm::{
-    FlowKey, Header, Incoming, OpenVerdict, Placement, Reassembly, Record, Time, Violation,
+    FORGET_AFTER, FlowKey, Header, Incoming, OpenVerdict, Placement, Reassembly, Record, Time,
+    Violation,
 };
 
 use super::core::{Core, SWEEP};
@@ -84,7 +85,10 @@ impl Core {
                 self.mark_dirty(link);
             }
             Kind::Pong => {
-                if let Some(link) = &self.links[link as usize] {
+                // Nobody but a peer that was asked has something to say.
+                if let Some(link) = &mut self.links[link as usize]
+                    && std::mem::take(&mut link.is_challenged)
+                {
                     self.heard.push((link.request.peer, link.peer_incarnation));
                 }
             }
@@ -352,6 +356,7 @@ impl Core {
             .as_ref()
             .is_some_and(|link| !link.is_regular());
         if !link_is_shared {
+            self.give_back(index);
             return Err(violation.into());
         }
         flow.flow.close(&mut self.budget);
@@ -598,6 +603,8 @@ impl Core {
         }
         self.give_back(index);
         self.offer_credit(index);
+        // Somebody has to look when its source falls silent.
+        self.forget_at.get_or_insert(now + FORGET_AFTER);
         Ok(Some(index))
     }
 

@@ -146,7 +146,6 @@ impl Inner {
     /// The session is over.
     pub(super) fn end(&self) {
         self.is_over.store(true, Ordering::SeqCst);
-        self.lock().is_closed = true;
         self.waker.wake();
         self.unpark_background();
         self.changed.notify_all();

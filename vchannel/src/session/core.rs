@@ -84,6 +84,8 @@ pub(crate) struct Core {
     /// Acknowledgements to come, oldest first.
     pub(super) timed: VecDeque<(Time, u32)>,
     pub(super) sweep_at: Option<Time>,
+    /// When sources that have fallen silent are to be looked for.
+    pub(super) forget_at: Option<Time>,
     /// Whether there was no deadline before: a driver that sleeps does not know of one.
     pub(super) has_first_deadline: bool,
     /// Callers inside a wait.
@@ -97,7 +99,6 @@ pub(crate) struct Core {
     pub(super) claimed_when_parked: Option<u64>,
     /// What the progress thread is to do next.
     pub(super) order: Order,
-    pub(crate) is_closed: bool,
     pub(super) next_seed: u64,
 }
 
@@ -140,13 +141,13 @@ impl Core {
             blocked: Vec::new(),
             timed: VecDeque::new(),
             sweep_at: None,
+            forget_at: None,
             has_first_deadline: false,
             callers: 0,
             waits: 0,
             background_parked: false,
             claimed_when_parked: None,
             order: Order::Rest,
-            is_closed: false,
             next_seed: incarnation,
             settings,
             cluster,
@@ -224,7 +225,7 @@ impl Core {
         let link = match self.accepted_link(request) {
             Some(link) => link,
             None => {
-                let link = self.dialed_link(request, now);
+                let link = self.dialed_link(request);
                 self.dial(link);
                 link
             }
@@ -247,11 +248,11 @@ impl Core {
     }
 
     /// The link that this node dials for `request`, up or not.
-    fn dialed_link(&mut self, request: LinkRequest, now: Time) -> u32 {
+    fn dialed_link(&mut self, request: LinkRequest) -> u32 {
         if let Some(&link) = self.dialed.get(&request) {
             return link;
         }
-        let index = self.add_link(Link::new(request, true, now));
+        let index = self.add_link(Link::new(request, true));
         self.dialed.insert(request, index);
         index
     }
@@ -419,7 +420,7 @@ impl Core {
         };
         link.last_error = None;
         link.is_dialing = false;
-        link.last_heard = now;
+        link.is_challenged = false;
         for flow in link.flows.clone() {
             self.out_flows[flow as usize].flow.handle_link_up(now);
             self.wake_flow(flow);
@@ -503,7 +504,7 @@ impl Core {
         if !flows.is_empty() {
             let to = match self.accepted_link(request) {
                 Some(link) => link,
-                None => self.dialed_link(request, now),
+                None => self.dialed_link(request),
             };
             for flow in flows {
                 self.out_flows[flow as usize].flow.handle_link_lost(now);
@@ -526,7 +527,8 @@ impl Core {
     /// Whether there is something to do that the driver does.
     pub(crate) fn has_chores(&self) -> bool {
         let has_links = !self.to_dial.is_empty() || !self.to_cancel.is_empty();
-        has_links || !self.dirty.is_empty() || !self.broken.is_empty()
+        let has_heard = !self.heard.is_empty();
+        has_links || has_heard || !self.dirty.is_empty() || !self.broken.is_empty()
     }
 
     /// What is sent on a link fails: the driver closes it, if it is still there.
@@ -548,10 +550,8 @@ impl Core {
     /// When [`handle_timeout`](Self::handle_timeout) has something to do.
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         let acknowledge = self.timed.front().map(|(at, _)| *at);
-        match (acknowledge, self.sweep_at) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        let others = self.sweep_at.into_iter().chain(self.forget_at);
+        acknowledge.into_iter().chain(others).min()
     }
 
     /// Does what is due.
@@ -576,6 +576,21 @@ impl Core {
         if self.sweep_at.is_some_and(|at| now >= at) {
             self.sweep(now);
         }
+        if self.forget_at.is_some_and(|at| now >= at) {
+            self.forget_silent(now);
+        }
+    }
+
+    /// Closes flows whose sources have fallen silent, and notes when that is to be looked at again.
+    fn forget_silent(&mut self, now: Time) {
+        for flow in &mut self.in_flows {
+            flow.flow.handle_timeout(&mut self.budget, now);
+        }
+        let forgotten = self
+            .in_flows
+            .iter()
+            .filter_map(|flow| flow.flow.forgotten_at());
+        self.forget_at = forgotten.min();
     }
 
     /// Looks at every flow for what is due, and at when the next will be.
@@ -600,7 +615,8 @@ impl Core {
             next = Some(next.map_or(at, |next| next.min(at)));
         }
         let limit = self.cluster.link_timeout();
-        for flow in &mut self.in_flows {
+        for index in 0..self.in_flows.len() {
+            let flow = &mut self.in_flows[index];
             let Some(since) = flow.flow.suspended_since() else {
                 continue;
             };
@@ -610,6 +626,8 @@ impl Core {
             let at = since + limit;
             if now >= at {
                 flow.break_message(Broken::SourceLost);
+                // What nobody will unpack takes no memory any more.
+                self.give_back(u32::try_from(index).unwrap_or(u32::MAX));
             } else {
                 next = Some(next.map_or(at, |next| next.min(at)));
             }

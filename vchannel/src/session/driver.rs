@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use crossbeam_channel::Receiver;
 use madgate_gtm::{Header, Kind, Time};
-use madgate_tm::{Crowd, Interest, LaneClass, Poller, Ready};
+use madgate_tm::{Crowd, Interest, LaneClass, LaneError, Poller, Ready};
 
 use super::Inner;
 use super::core::REGULAR_FRAGMENT_BYTES;
@@ -38,6 +38,9 @@ const HOT_PASSES: u32 = 8;
 
 /// Receptions in a row after which a lane is only looked at, no longer watched.
 const STREAK: u32 = 32;
+
+/// Times that what a link still holds is read at most, when its peer has left.
+const LAST_READS: usize = 64;
 
 /// What belongs to whoever drives.
 #[derive(Debug)]
@@ -71,6 +74,8 @@ pub(crate) struct Driver {
     has_put_off: bool,
     /// Lanes that are being waited for: link, and whether it is the bulk lane.
     writable: Vec<(u32, LaneClass)>,
+    /// Links of which nobody would learn that something arrives: they are to be closed.
+    deaf: Vec<u32>,
     /// Who else wants the processor of those that drive.
     pub(super) crowd: Crowd,
 }
@@ -104,6 +109,7 @@ impl Driver {
             has_chores: true,
             has_put_off: false,
             writable: Vec::new(),
+            deaf: Vec::new(),
             crowd: Crowd::default(),
         }
     }
@@ -196,7 +202,9 @@ impl Driver {
             let (descriptor, interest) = input.receiver.descriptor();
             let token = Token::Input(hot, input.class).to_number();
             if let Err(error) = self.poller.add(descriptor, token, interest) {
-                tracing::error!(%error, "a link cannot be waited for");
+                tracing::error!(%error, "a link cannot be waited for any more, and is closed");
+                self.deaf.push(input.link);
+                self.has_chores = true;
             }
         }
     }
@@ -409,8 +417,39 @@ impl Inner {
         match received {
             Ok(bytes) => bytes > 0,
             Err(error) => {
+                if matches!(error, InputError::Lane(LaneError::Closed)) {
+                    self.read_to_the_end(driver, link, index, goal);
+                }
                 self.close_link(driver, link, &error);
                 true
+            }
+        }
+    }
+
+    /// A peer has left in good order: what the link's other lane still holds is taken in, as it may
+    /// tell what was delivered.
+    fn read_to_the_end(
+        &self,
+        driver: &mut Driver,
+        link: u32,
+        ended: usize,
+        goal: &mut Goal<'_, '_>,
+    ) {
+        for index in 0..driver.inputs.len() {
+            let Some(input) = driver.inputs[index].as_mut() else {
+                continue;
+            };
+            if index == ended || input.link != link {
+                continue;
+            }
+            for _ in 0..LAST_READS {
+                let is_others = input.is_straight() && goal.straight.is_none();
+                let received = |input: &mut Input, scratch, goal: &mut _| {
+                    input.receive(self, goal, scratch, driver.now)
+                };
+                if is_others || !matches!(received(input, &mut driver.scratch, goal), Ok(1..)) {
+                    break;
+                }
             }
         }
     }
@@ -536,11 +575,7 @@ impl Inner {
                 LinkEvent::Challenge { peer, incarnation } => self.challenge(peer, incarnation),
                 LinkEvent::PeerReplaced { peer, incarnation } => {
                     for index in self.links_of(peer, incarnation) {
-                        self.close_link(
-                            driver,
-                            index,
-                            &InputError::Lane(madgate_tm::LaneError::Closed),
-                        );
+                        self.close_link(driver, index, &InputError::Lane(LaneError::Closed));
                     }
                 }
             }
@@ -553,13 +588,14 @@ impl Inner {
     fn do_chores(&self, driver: &mut Driver) {
         let broken = {
             let mut core = self.lock();
-            if !core.has_chores() {
+            if !core.has_chores() && driver.deaf.is_empty() {
                 return;
             }
             std::mem::take(&mut core.broken)
         };
-        for index in broken {
-            let error = InputError::Lane(madgate_tm::LaneError::Closed);
+        let deaf = std::mem::take(&mut driver.deaf);
+        for index in broken.into_iter().chain(deaf) {
+            let error = InputError::Lane(LaneError::Closed);
             self.close_link(driver, index, &error);
         }
         self.dial_wanted();
@@ -570,16 +606,20 @@ impl Inner {
     pub(crate) fn dial_wanted(&self) {
         // Orders reach the conductor in the order in which they were given.
         let _in_order = self.ordering.lock().unwrap_or_else(PoisonError::into_inner);
-        let (wanted, unwanted) = {
+        let (wanted, unwanted, heard) = {
             let mut core = self.lock();
-            if core.to_dial.is_empty() && core.to_cancel.is_empty() {
+            if core.to_dial.is_empty() && core.to_cancel.is_empty() && core.heard.is_empty() {
                 return;
             }
             (
                 std::mem::take(&mut core.to_dial),
                 std::mem::take(&mut core.to_cancel),
+                std::mem::take(&mut core.heard),
             )
         };
+        for (peer, incarnation) in heard {
+            self.conductor.challenge_answered(peer, incarnation);
+        }
         for request in unwanted {
             self.conductor.cancel(Party::Endpoint, request);
         }
@@ -608,6 +648,7 @@ impl Inner {
         for index in self.links_of(peer, incarnation) {
             let mut core = self.lock();
             if let Some(link) = &mut core.links[index as usize] {
+                link.is_challenged = true;
                 link.push_control(&Header::echo(Kind::Ping, incarnation));
             }
             core.mark_dirty(index);
@@ -646,17 +687,13 @@ impl Inner {
         };
         if let Some(old) = old {
             // A newer connection of the same peer takes the place of the older one.
-            self.close_link(
-                driver,
-                old,
-                &InputError::Lane(madgate_tm::LaneError::Closed),
-            );
+            self.close_link(driver, old, &InputError::Lane(LaneError::Closed));
         }
         let index = {
             let mut core = self.lock();
             let index = match old {
                 Some(index) if is_dialed => index,
-                _ => core.add_link(Link::new(request, is_dialed, now)),
+                _ => core.add_link(Link::new(request, is_dialed)),
             };
             if is_dialed {
                 core.dialed.insert(request, index);
@@ -702,7 +739,9 @@ impl Inner {
             Token::Input(index, input.class).to_number(),
             interest,
         ) {
-            tracing::error!(%error, "a link cannot be waited for");
+            tracing::error!(%error, "a link cannot be waited for, and is closed");
+            driver.deaf.push(input.link);
+            driver.has_chores = true;
         }
         if input.is_static() {
             driver.static_inputs.push(index);
@@ -748,7 +787,7 @@ impl Inner {
         };
         let peer = link.request.peer;
         match error {
-            InputError::Lane(madgate_tm::LaneError::Closed) => {
+            InputError::Lane(LaneError::Closed) => {
                 tracing::debug!(peer = core.cluster.node_name(peer), "link closed");
             }
             error => tracing::warn!(peer = core.cluster.node_name(peer), "link closed: {error}"),

@@ -167,6 +167,4 @@ impl InFlow {
 #[derive(Debug, Default)]
 pub(crate) struct ReadyFlows {
     pub(crate) flows: VecDeque<u32>,
-    /// Whether the application has asked for the channel.
-    pub(crate) is_open: bool,
 }

@@ -227,6 +227,10 @@ impl Core {
     /// Takes from flows what their turns allow and the lanes have room for. Returns whether that
     /// was all they have.
     fn fill(&mut self, index: u32, lanes: &mut Lanes, now: Time) -> bool {
+        if !lanes.urgent.has_room() {
+            // Credit and answers wait where they are bounded.
+            return false;
+        }
         let control = self.take_control(index, now);
         if !control.is_empty() {
             lanes.urgent.push(Buffer::shared(Bytes::from(control)));

@@ -599,9 +599,6 @@ fn finish(
 
 /// Takes the whole frames in `bytes` in; returns how many bytes they are.
 fn handle_frames(core: &mut Core, link: u32, bytes: &[u8], now: Time) -> Result<usize, FrameFault> {
-    if let Some(link) = &mut core.links[link as usize] {
-        link.last_heard = now;
-    }
     let mut touched = None;
     let used = handle_each_frame(core, link, bytes, now, &mut touched);
     if let Some(flow) = touched {

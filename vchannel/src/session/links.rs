@@ -41,8 +41,8 @@ pub(crate) struct Link {
     pub(crate) is_dirty: bool,
     /// Dialled: why the last attempt failed.
     pub(crate) last_error: Option<String>,
-    /// When its peer was last heard of.
-    pub(crate) last_heard: Time,
+    /// Whether its peer was asked whether it is still there, and has not answered.
+    pub(crate) is_challenged: bool,
     /// Gathering: when it was last flushed, and whether the progress thread flushes now.
     pub(crate) last_flush: Time,
     pub(crate) is_gathering: bool,
@@ -57,7 +57,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub(crate) const fn new(request: LinkRequest, is_dialed: bool, now: Time) -> Self {
+    pub(crate) const fn new(request: LinkRequest, is_dialed: bool) -> Self {
         Self {
             request,
             id: 0,
@@ -71,7 +71,7 @@ impl Link {
             control: Vec::new(),
             is_dirty: false,
             last_error: None,
-            last_heard: now,
+            is_challenged: false,
             last_flush: Time(0),
             is_gathering: false,
             gathered: 0,
@@ -81,7 +81,7 @@ impl Link {
         }
     }
 
-    /// Whether frames that its kind does not carry through gateways: whole-hop checks apply.
+    /// Whether its frames cross no gateway: there is one source at its other end.
     pub(crate) fn is_regular(&self) -> bool {
         self.request.kind == LinkKind::Regular
     }

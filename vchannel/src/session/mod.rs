@@ -227,7 +227,6 @@ impl Session {
                 channel: name.to_owned(),
             });
         }
-        self.inner().lock().channels[id.index()].is_open = true;
         Ok(Channel::new(self.clone(), id))
     }
 

@@ -223,7 +223,7 @@ fn what_a_peer_sent_before_it_went_is_taken_in() {
     };
     let link = {
         let mut core = inner.lock();
-        core.add_link(Link::new(request, false, Time(0)))
+        core.add_link(Link::new(request, false))
     };
     let ping = |number| Header::echo(Kind::Ping, number).to_control_frame();
     let lane = Ending {

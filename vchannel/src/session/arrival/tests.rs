@@ -33,7 +33,7 @@ impl Scene {
                 .unwrap(),
             peer: source.node(),
         };
-        let link = Link::new(request, false, Time(0));
+        let link = Link::new(request, false);
         let link = session.inner().lock().add_link(link);
         let key = FlowKey {
             channel: 0,
@@ -209,4 +209,66 @@ fn a_damaged_frame_breaks_no_message() {
         }
     }
     assert_eq!(block, [&[2; 8][..], &[3; 32]].concat()[..]);
+}
+
+/// The header of a control frame, as it arrives.
+fn arrived(header: &Header) -> Header {
+    Header::parse(header.to_control_frame().first_chunk().unwrap()).unwrap()
+}
+
+#[test]
+fn only_who_was_asked_is_heard_and_the_conductor_is_told() {
+    let scene = Scene::new();
+    let inner = scene.session.inner();
+    let mut core = inner.lock();
+    let pong = arrived(&Header::echo(Kind::Pong, 7));
+    core.handle_control(scene.link, &pong, Time(0)).unwrap();
+    assert!(core.heard.is_empty(), "nobody has asked");
+    let link = core.links[scene.link as usize].as_mut().unwrap();
+    link.is_challenged = true;
+    let peer = (link.request.peer, link.peer_incarnation);
+    for _ in 0..2 {
+        core.handle_control(scene.link, &pong, Time(0)).unwrap();
+        assert_eq!(core.heard, [peer]);
+    }
+    assert!(core.has_chores());
+    drop(core);
+    inner.dial_wanted();
+    assert!(inner.lock().heard.is_empty());
+}
+
+#[test]
+fn a_source_that_dies_in_a_message_leaves_no_memory_taken() {
+    let scene = Scene::new();
+    let mut core = scene.session.inner().lock();
+    let before = core.budget.promised();
+    scene.open(&mut core, 1);
+    let begun = described(1 << 20, 50_000);
+    let header = Header {
+        flags: Flags::DESCRIBED,
+        ..scene.header(1, 0, &begun)
+    };
+    assert!(scene.take(&mut core, &header, &begun, true).is_ok());
+    let lost = arrived(&Header::new(Kind::Lost, scene.key, 1));
+    core.handle_control(scene.link, &lost, Time(0)).unwrap();
+    assert!(core.budget.promised() > before, "it may still go on");
+    let limit = core.cluster.link_timeout();
+    core.handle_timeout(Time(0) + limit);
+    assert_eq!(core.budget.promised(), before);
+}
+
+#[test]
+fn a_source_that_falls_silent_is_forgotten() {
+    let scene = Scene::new();
+    let mut core = scene.session.inner().lock();
+    let before = core.budget.promised();
+    scene.open(&mut core, 1);
+    assert!(core.budget.promised() > before);
+    let due = core.next_deadline().expect("somebody looks");
+    assert!(due <= Time(0) + FORGET_AFTER);
+    core.handle_timeout(Time(0) + FORGET_AFTER);
+    assert!(core.budget.promised() > before);
+    let due = core.next_deadline().expect("and again");
+    core.handle_timeout(due);
+    assert_eq!(core.budget.promised(), before);
 }

@@ -138,7 +138,7 @@ impl Receiving {
         };
         let pieces = Pieces::default();
         let output = LinkOutput::new(Stream::of(&pieces), Stream::of(&pieces));
-        let mut link = Link::new(request, false, Time(0));
+        let mut link = Link::new(request, false);
         link.output = Some(Arc::new(output));
         let link = node.inner().lock().add_link(link);
         let flow = FlowKey {
