@@ -115,7 +115,7 @@ impl Inner {
                 self.wake_sleeping_driver();
                 return core;
             }
-            if !core.has_waiting(index) || (took_all && core.gathers_on(index)) {
+            if !core.has_more(index) || (took_all && core.gathers_on(index)) {
                 return core;
             }
         }
@@ -263,10 +263,13 @@ impl Core {
         false
     }
 
-    /// Whether flows wait for their turn on a link.
-    fn has_waiting(&self, index: u32) -> bool {
+    /// Whether flows wait for their turn on a link, or answers and credit for room.
+    fn has_more(&self, index: u32) -> bool {
         let link = self.links.get(index as usize).and_then(Option::as_ref);
-        link.is_some_and(|link| link.is_up() && !link.waiting.is_empty())
+        link.is_some_and(|link| {
+            let has_control = !link.control.is_empty() || !link.credits.is_empty();
+            link.is_up() && (has_control || !link.waiting.is_empty())
+        })
     }
 
     /// Whether what has come for a link since it was filled last is to gather, for the progress
