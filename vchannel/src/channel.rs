@@ -10,7 +10,7 @@ use crate::cluster::{ChannelId, NodeId};
 use crate::delivery::Delivery;
 use crate::error::{PackError, TrySendError, UnpackError};
 use crate::packing::Packing;
-use crate::session::{Core, Fate, Lost, Session};
+use crate::session::{Core, Fate, Session};
 use crate::unpacking::Unpacking;
 
 /// A closed world of communication: messages from one node to another over one channel
@@ -204,7 +204,7 @@ impl Channel {
     pub(crate) fn tell_failure(&self, core: &mut Core, index: u32) -> Result<(), PackError> {
         match core.out_flows[index as usize].failures.tell() {
             None => Ok(()),
-            Some(lost) => Err(self.error_of(core, index, lost)),
+            Some(lost) => Err(core.error_of(index, lost)),
         }
     }
 
@@ -213,23 +213,11 @@ impl Channel {
         let flow = &core.out_flows[index as usize];
         match flow.failures.of(message) {
             Fate::Kept => None,
-            Fate::Lost(lost) => Some(self.error_of(core, index, lost)),
+            Fate::Lost(lost) => Some(core.error_of(index, lost)),
             Fate::Forgotten => Some(PackError::Failed {
                 node: self.name_of(NodeId(flow.flow.flow().destination)),
             }),
         }
-    }
-
-    /// A failure in words.
-    #[cold]
-    fn error_of(&self, core: &Core, index: u32, lost: Lost) -> PackError {
-        let flow = &core.out_flows[index as usize];
-        let link_error = core.links[flow.link as usize]
-            .as_ref()
-            .and_then(|link| link.last_error.clone().filter(|_| link.output.is_none()));
-        let node = self.name_of(NodeId(flow.flow.flow().destination));
-        let within = core.cluster.link_timeout();
-        PackError::of_failure(lost.failure, node, within, link_error, lost.messages)
     }
 
     pub(crate) fn name_of(&self, node: NodeId) -> String {

@@ -1,5 +1,6 @@
 //! What can go wrong, one enum per operation; each says who is at fault and what to do.
 
+use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::time::Duration;
@@ -50,12 +51,36 @@ pub enum OpenError {
 
 /// Not everything was delivered when the session was closed.
 #[derive(Debug, thiserror::Error)]
-#[error("messages to {} were not delivered within {within:?}", nodes.join(", "))]
 pub struct CloseError {
-    /// The nodes that some messages did not reach.
+    /// The nodes that some messages had not reached in the end.
     pub nodes: Vec<String>,
     /// How long they were waited for.
     pub within: Duration,
+    /// What was lost before, and no call has told.
+    pub lost: Vec<PackError>,
+}
+
+impl fmt::Display for CloseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            nodes,
+            within,
+            lost,
+        } = self;
+        for (place, error) in lost.iter().enumerate() {
+            let between = if place > 0 { "; " } else { "" };
+            write!(f, "{between}{error}")?;
+        }
+        if !nodes.is_empty() {
+            let between = if lost.is_empty() { "" } else { "; " };
+            let nodes = nodes.join(", ");
+            write!(
+                f,
+                "{between}messages to {nodes} were not delivered within {within:?}"
+            )?;
+        }
+        Ok(())
+    }
 }
 
 /// Why a message cannot be packed or delivered.

@@ -5,6 +5,10 @@ use std::ops::Range;
 
 use madgate_gtm::Failure;
 
+use super::core::Core;
+use super::flows::OutFlow;
+use crate::error::PackError;
+
 /// Failures of a flow that are remembered. Who asks for a message of before the oldest of them is told
 /// that it failed, since nobody knows any more.
 const FAILURES_MOST: usize = 64;
@@ -106,6 +110,38 @@ impl Failures {
         if self.forgotten.is_some_and(is_far) {
             self.forgotten = None;
         }
+    }
+}
+
+impl Core {
+    /// Why messages of a flow were lost, in words.
+    #[cold]
+    pub(crate) fn error_of(&self, flow: u32, lost: Lost) -> PackError {
+        let flow = &self.out_flows[flow as usize];
+        let link_error = self.links[flow.link as usize]
+            .as_ref()
+            .and_then(|link| link.last_error.clone().filter(|_| link.output.is_none()));
+        let node = self.destination_of(flow);
+        let within = self.cluster.link_timeout();
+        PackError::of_failure(lost.failure, node, within, link_error, lost.messages)
+    }
+
+    /// The name of the node that a flow goes to.
+    pub(crate) fn destination_of(&self, flow: &OutFlow) -> String {
+        let rank = flow.flow.flow().destination;
+        let node = self.cluster.node_with_rank(rank);
+        node.map_or_else(String::new, |node| self.cluster.node_name(node).to_owned())
+    }
+
+    /// What was lost that no caller has been told of; it is told now.
+    pub(crate) fn tell_all(&mut self) -> Vec<PackError> {
+        let mut told = Vec::new();
+        for index in 0..u32::try_from(self.out_flows.len()).unwrap_or(u32::MAX) {
+            while let Some(lost) = self.out_flows[index as usize].failures.tell() {
+                told.push(self.error_of(index, lost));
+            }
+        }
+        told
     }
 }
 

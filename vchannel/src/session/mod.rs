@@ -48,7 +48,7 @@ pub(crate) use self::arrival::Wanted;
 pub(crate) use self::core::{Core, Gathers};
 use self::driver::Driver;
 pub(crate) use self::early::Early;
-pub(crate) use self::failures::{Fate, Lost};
+pub(crate) use self::failures::Fate;
 pub(crate) use self::flows::Memory;
 pub(crate) use self::flush::class_of;
 pub use self::inbox::Packed;
@@ -235,7 +235,7 @@ impl Session {
     /// of it.
     ///
     /// # Errors
-    /// Names what was not delivered in time.
+    /// Names what was not delivered in time, and what was lost before that no call has told.
     pub fn close(self, within: Duration) -> Result<(), CloseError> {
         let inner = self.inner();
         {
@@ -255,21 +255,20 @@ impl Session {
         // And what has come meanwhile.
         inner.lock().acknowledge_all();
         inner.flush_dirty();
-        if drained.is_some() {
+        let mut core = inner.lock();
+        let lost = core.tell_all();
+        if drained.is_some() && lost.is_empty() {
             return Ok(());
         }
-        let core = inner.lock();
-        let mut nodes = Vec::new();
-        for flow in &core.out_flows {
-            if !flow.flow.is_drained()
-                && let Some(node) = core.cluster.node_with_rank(flow.flow.flow().destination)
-            {
-                nodes.push(core.cluster.node_name(node).to_owned());
-            }
-        }
+        let late = core.out_flows.iter().filter(|it| !it.flow.is_drained());
+        let mut nodes: Vec<_> = late.map(|flow| core.destination_of(flow)).collect();
         nodes.sort();
         nodes.dedup();
-        Err(CloseError { nodes, within })
+        Err(CloseError {
+            nodes,
+            within,
+            lost,
+        })
     }
 
     pub(crate) fn inner(&self) -> &Inner {

@@ -57,6 +57,33 @@ fn a_session_that_closes_in_vain_names_who_was_not_reached() {
 }
 
 #[test]
+fn a_session_that_closes_says_what_was_lost_before() {
+    for protocol in ALL {
+        let mut nodes = Nodes::open(protocol, 3, "");
+        drop(nodes.stop(1));
+        let here = nodes.channel(0);
+        for to in [1, 2] {
+            let mut packing = here.begin_packing(nodes.id(to)).expect("begins");
+            packing.pack_safer(b"hello", Cheaper).expect("packs");
+            packing.end_packing().expect("nobody waits");
+        }
+        drop(here);
+        // Longer than messages are tried for.
+        let error = nodes
+            .stop(0)
+            .close(Duration::from_secs(3600))
+            .expect_err("one is not there");
+        assert!(error.nodes.is_empty(), "{error:?}");
+        let [PackError::Unreachable { node, messages, .. }] = &error.lost[..] else {
+            panic!("{error:?}");
+        };
+        assert_eq!((node.as_str(), messages), ("n1", &(0..1)));
+        let said = error.to_string();
+        assert!(said.ends_with("; message 0 was not delivered"), "{said}");
+    }
+}
+
+#[test]
 fn a_session_with_nothing_to_say_closes_at_once() {
     let mut nodes = Nodes::open(Protocol::Tcp, 2, "");
     nodes

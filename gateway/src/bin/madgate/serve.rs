@@ -121,7 +121,11 @@ impl<'a> Server<'a> {
             return Err(self);
         }
         if let Err(error) = self.session.close(STOP_LIMIT) {
-            tracing::warn!(%error, "the session is left early");
+            if error.nodes.is_empty() {
+                tracing::debug!(%error, "answers to nodes that have gone were lost");
+            } else {
+                tracing::warn!(%error, "the session is left early");
+            }
         }
         Ok(())
     }
