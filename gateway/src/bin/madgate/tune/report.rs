@@ -93,6 +93,11 @@ impl Report<'_> {
         words.join(", ")
     }
 
+    /// Whether time was over before anything was compared with what is there.
+    fn has_tried_nothing(&self) -> bool {
+        self.outcome.steps.is_empty() && self.outcome.unseen > 0
+    }
+
     /// What it comes to, in one sentence.
     pub(crate) fn conclusion(&self) -> String {
         match &self.outcome.verdict {
@@ -106,7 +111,7 @@ impl Report<'_> {
                     "not surely better, so what is there stays: {ratio}; a longer --budget may tell"
                 )
             }
-            Verdict::NothingHelps if self.outcome.steps.is_empty() && self.outcome.unseen > 0 => {
+            Verdict::NothingHelps if self.has_tried_nothing() => {
                 "there was no time to try anything: give a longer --budget".to_owned()
             }
             Verdict::NothingHelps => {
@@ -164,6 +169,7 @@ impl Report<'_> {
         let (verdict, ratio) = match &self.outcome.verdict {
             Verdict::Better { ratio, .. } => ("better", Some(ratio)),
             Verdict::Unsure { ratio, .. } => ("unsure", ratio.as_ref()),
+            Verdict::NothingHelps if self.has_tried_nothing() => ("no_time", None),
             Verdict::NothingHelps => ("nothing_helps", None),
         };
         let steps = self.outcome.steps.iter();

@@ -185,7 +185,8 @@ impl<'a, S: Surface> Search<'a, S> {
         let sample = self.surface.measure(point)?;
         let took = self.surface.elapsed().saturating_sub(began);
         self.samples += 1;
-        self.cost = if self.cost.is_zero() {
+        // The first one has set up what the others find there.
+        self.cost = if self.samples <= 2 {
             took
         } else {
             (self.cost * 3 + took) / 4
@@ -228,13 +229,15 @@ impl<'a, S: Surface> Search<'a, S> {
         self.surface.elapsed() + self.cost * samples + self.cost / 2 <= end
     }
 
-    /// When the search has to be over, so that the verdict can be sure.
+    /// When the search has to be over, so that the verdict can be sure: it has half of the budget at
+    /// least, as a verdict on nothing is worth nothing.
     fn search_end(&self) -> Duration {
         let pairs = u32::try_from(*VERIFIED_PAIRS.start()).unwrap_or(u32::MAX);
         let least = self.cost * pairs * 2 + self.cost;
         let most = u32::try_from(*VERIFIED_PAIRS.end()).unwrap_or(u32::MAX);
         let kept = (self.cost * most * 2 + self.cost).min(self.budget.mul_f64(VERIFYING_PART));
-        self.budget.saturating_sub(kept.max(least))
+        self.budget
+            .saturating_sub(kept.max(least).min(self.budget / 2))
     }
 
     fn found(&mut self, step: Step) {

@@ -33,10 +33,13 @@ impl<S: Surface> Search<'_, S> {
     /// promising first.
     pub(super) fn screen(&mut self) -> Result<Vec<Candidate>, S::Error> {
         let mut candidates = self.neighbours();
-        // What one measurement costs is not known before the first one.
-        if self.cost.is_zero() {
+        // What one measurement costs is not known before the second one: the first has set up what the
+        // others find there.
+        while self.samples < 2 && self.surface.elapsed() < self.search_end() {
             let incumbent = self.incumbent.clone();
-            self.measure(&incumbent)?;
+            if self.measure(&incumbent)?.is_none() {
+                break;
+            }
         }
         let began = self.surface.elapsed();
         let time = self.search_end().saturating_sub(began);

@@ -41,10 +41,12 @@ pub(crate) fn sweep<S: Surface>(
     }
     search.unseen = ratios.iter().filter(|ratios| ratios.is_empty()).count();
     let mut best: Option<(f64, Point)> = None;
+    let mut is_present_known = false;
     for (point, ratios) in points.into_iter().zip(ratios) {
         let Some(ratio) = Estimate::of(&ratios) else {
             continue;
         };
+        is_present_known |= point == present(dimensions);
         if best
             .as_ref()
             .is_none_or(|(median, _)| ratio.median > *median)
@@ -53,7 +55,9 @@ pub(crate) fn sweep<S: Surface>(
         }
         search.found(Step::Swept { point, ratio });
     }
-    let found = best.map_or_else(|| present(dimensions), |(_, point)| point);
+    // What was not compared with the present point has not been found to be better.
+    let found = best.filter(|_| is_present_known);
+    let found = found.map_or_else(|| present(dimensions), |(_, point)| point);
     search.conclude(found)
 }
 

@@ -14,6 +14,8 @@ struct Made {
     refused: Option<(usize, usize)>,
     /// What a measurement takes, half of that to one and a half times that.
     cost: Duration,
+    /// What the first one takes besides.
+    set_up: Duration,
     now: Duration,
     random: u64,
     measured: u32,
@@ -27,6 +29,7 @@ impl Made {
             drift: 0.0,
             refused: None,
             cost: Duration::from_millis(400),
+            set_up: Duration::ZERO,
             now: Duration::ZERO,
             random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) + 1,
             measured: 0,
@@ -80,7 +83,7 @@ impl Surface for Made {
 
     fn measure(&mut self, point: &[usize]) -> Result<Sample, Self::Error> {
         let part = self.draw() + 0.5;
-        self.now += self.cost.mul_f64(part);
+        self.now += self.cost.mul_f64(part) + std::mem::take(&mut self.set_up);
         self.measured += 1;
         if self
             .refused
@@ -189,6 +192,26 @@ fn what_there_was_no_time_for_is_counted() {
         let (_, outcome) = Made::new(&HILLS, 0.03, 1).searched(seconds);
         assert_eq!(outcome.unseen, 0, "{seconds}");
     }
+}
+
+#[test]
+fn a_first_measurement_that_takes_long_does_not_take_the_time_of_the_others() {
+    let mut surface = Made::new(&HILLS, 0.03, 1);
+    surface.cost = Duration::from_millis(100);
+    surface.set_up = Duration::from_secs(1);
+    let (_, outcome) = surface.searched(20);
+    assert_eq!(outcome.unseen, 0, "{outcome:?}");
+}
+
+#[test]
+fn a_sweep_without_time_for_what_is_there_finds_nothing() {
+    let mut surface = Made::new(&[&[1.0, 0.5, 0.5, 0.5]], 0.0, 1);
+    let mut dimensions = surface.dimensions();
+    dimensions[0].present = 3;
+    let budget = Duration::from_secs(1);
+    let outcome = sweep(&dimensions, budget, &mut surface).unwrap_or_else(|never| match never {});
+    assert!(outcome.unseen > 0, "{outcome:?}");
+    assert_eq!(outcome.verdict, Verdict::NothingHelps);
 }
 
 #[test]
