@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    Failure, IDLE_CLOSE, OPENING_RETRY_FIRST, OPENING_RETRY_MOST, Outgoing, PROBE_FIRST,
-    PROBE_MOST, State,
+    Failure, IDLE_CLOSE, LINK_RETRY_FIRST, OPENING_RETRY_FIRST, OPENING_RETRY_MOST, Outgoing,
+    PROBE_FIRST, PROBE_MOST, State,
 };
 use crate::time::Time;
 use crate::wire::{Kind, Refusal};
@@ -65,7 +65,11 @@ impl<D: Clone> Outgoing<D> {
 
     pub(super) fn close_until_retry(&mut self, now: Time) {
         self.attempts = self.attempts.saturating_add(1);
-        let wait = backoff(OPENING_RETRY_FIRST / 4, OPENING_RETRY_MOST, self.attempts);
+        let first = match self.last_refusal {
+            Some(Refusal::LinkDown) => LINK_RETRY_FIRST,
+            _ => OPENING_RETRY_FIRST / 4,
+        };
+        let wait = backoff(first, OPENING_RETRY_MOST, self.attempts);
         let at = now + self.spread(wait);
         self.state = State::Closed { at };
         if self.last_refusal != Some(Refusal::NoRoom) {

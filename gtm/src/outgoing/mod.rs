@@ -60,6 +60,9 @@ const _: () = assert!(MAX_FRAGMENT_BYTES as usize + DESCRIPTOR_BYTES == MAX_PAYL
 
 /// The first wait before an opening is repeated; doubles up to [`OPENING_RETRY_MOST`].
 pub const OPENING_RETRY_FIRST: Duration = Duration::from_millis(50);
+/// The same where the hop that refused it had no link onwards: it is making one, which takes some
+/// milliseconds where it can be had, and there may be several such hops, one behind the other.
+pub const LINK_RETRY_FIRST: Duration = Duration::from_millis(2);
 /// The longest wait before an opening is repeated.
 pub const OPENING_RETRY_MOST: Duration = Duration::from_millis(500);
 /// The first wait for credit before the destination is asked; doubles up to [`PROBE_MOST`].

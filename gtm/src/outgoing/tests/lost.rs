@@ -243,6 +243,31 @@ fn waiting_for_memory_is_not_being_stuck() {
 }
 
 #[test]
+fn hops_that_make_their_links_one_after_the_other_are_soon_through() {
+    let mut source = Source::new();
+    source.push_small();
+    for _ in 0..3 {
+        source.frames();
+        source.refuse(Refusal::LinkDown, 0);
+        source.wait();
+    }
+    let waited = source.now.since(Time(0));
+    assert!(
+        waited <= super::super::OPENING_RETRY_FIRST * 4,
+        "{waited:?}"
+    );
+    // Where none comes, it is asked for less and less often.
+    for _ in 0..10 {
+        source.frames();
+        source.refuse(Refusal::LinkDown, 0);
+        source.wait();
+    }
+    source.frames();
+    source.refuse(Refusal::LinkDown, 0);
+    assert!(source.wait() >= super::super::OPENING_RETRY_MOST / 2);
+}
+
+#[test]
 fn a_restarted_destination_gets_what_nobody_has_seen() {
     let mut source = Source::opened(1 << 20);
     source.wait();
