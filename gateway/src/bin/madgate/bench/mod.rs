@@ -74,6 +74,9 @@ pub(crate) fn half_round_trip_us(
 
 /// The load beside messages, in percent, unless somebody says otherwise,
 const LOADS: &[u32] = &[0, 50, 100];
+
+/// A load that goes beside what is measured: the percentage of how many bytes per second.
+type Beside<'l> = (Load<'l>, (u32, f64));
 /// and the size of its messages.
 const LOAD_BYTES: usize = 1 << 20;
 
@@ -170,19 +173,14 @@ impl Bench<'_> {
         let spinners = doubts::spinners(&cluster, nodes);
         partner.greet()?;
         for (size, plan) in self.points() {
-            let watch = Watch::start();
-            gateways.begin()?;
-            let found = self.measure(partner, load, size, &plan)?;
-            let seen = gateways.end()?;
-            let doubts = doubts::doubts(spinners, watch.end());
-            for figures in found {
-                self.tell(
-                    node.to_owned(),
-                    partner.name().to_owned(),
-                    figures,
-                    &seen,
-                    &doubts,
-                )?;
+            for beside in self.loads(load, &plan)? {
+                let watch = Watch::start();
+                gateways.begin()?;
+                let figures = self.measure(partner, beside, size, &plan)?;
+                let seen = gateways.end()?;
+                let doubts = doubts::doubts(spinners, watch.end());
+                let partner = partner.name().to_owned();
+                self.tell(node.to_owned(), partner, figures, &seen, &doubts)?;
             }
         }
         drop(loader);
@@ -190,25 +188,35 @@ impl Bench<'_> {
         self.draw()
     }
 
+    /// The loads beside which something is measured, one after the other, each with what it is a
+    /// part of; or none at all.
+    fn loads<'l>(
+        &self,
+        load: Option<Load<'l>>,
+        plan: &Plan,
+    ) -> Result<Vec<Option<Beside<'l>>>, Failure> {
+        let Some(load) = load else {
+            return Ok(vec![None]);
+        };
+        let full = load.alone(plan)?;
+        let loads = match self.arguments.load.as_slice() {
+            [] => LOADS,
+            loads => loads,
+        };
+        let beside = loads.iter().map(|percent| Some((load, (*percent, full))));
+        Ok(beside.collect())
+    }
+
     fn measure(
         &self,
         partner: Partner<'_>,
-        load: Option<Load<'_>>,
+        beside: Option<Beside<'_>>,
         size: usize,
         plan: &Plan,
-    ) -> Result<Vec<Figures>, Failure> {
+    ) -> Result<Figures, Failure> {
         let arguments = self.arguments;
-        if let Some(load) = load {
-            let full = load.alone(plan)?;
-            let loads = match arguments.load.as_slice() {
-                [] => LOADS,
-                loads => loads,
-            };
-            return loads
-                .iter()
-                .map(|percent| load.beside(partner, size, (*percent, full), plan))
-                .map(|found| found.map(Figures::Latency))
-                .collect();
+        if let Some((load, part)) = beside {
+            return Ok(Figures::Latency(load.beside(partner, size, part, plan)?));
         }
         let found = match self.kind {
             Kind::Ping => Figures::OneWay(latency::one_way(partner, size, plan)?),
@@ -221,7 +229,7 @@ impl Bench<'_> {
                 Figures::Latency(latency::pingpong(partner, size, plan)?)
             }
         };
-        Ok(vec![found])
+        Ok(found)
     }
 
     /// The channel and the node that the load goes to: another flow than that of the messages.

@@ -11,8 +11,9 @@ use crate::service::order::{Answer, Order, Report};
 use crate::service::pattern::{Check, Messages};
 use crate::service::talk::{self, Incoming, send_payload};
 
-/// How long the other end may say nothing. A node that cannot be reached is noticed sooner.
-const SILENCE_LIMIT: Duration = Duration::from_secs(60);
+/// How much longer than messages are tried for the other end may say nothing. Who only listens to a
+/// node does not learn that it has gone.
+const SILENCE_MARGIN: Duration = Duration::from_secs(10);
 /// How soon an order is repeated that is not answered.
 const REPEAT_AFTER: Duration = Duration::from_millis(250);
 
@@ -39,7 +40,7 @@ impl<'a> Partner<'a> {
     /// The first answer may be lost: the other end may not know yet that the process that
     /// was this node before is gone. So the order is repeated until an answer comes.
     pub(super) fn order(&self, order: Order) -> Result<u64, Failure> {
-        let obeyed = self.order_within(order, SILENCE_LIMIT)?;
+        let obeyed = self.order_within(order, self.silence_limit())?;
         obeyed.ok_or_else(|| self.silence())
     }
 
@@ -79,7 +80,7 @@ impl<'a> Partner<'a> {
 
     /// Ends what was ordered, where the other end sends nothing; returns what it says then.
     pub(super) fn stop(&self, tag: u64) -> Result<Answer, Failure> {
-        let answer = self.stop_within(tag, SILENCE_LIMIT)?;
+        let answer = self.stop_within(tag, self.silence_limit())?;
         answer.ok_or_else(|| self.silence())
     }
 
@@ -117,7 +118,7 @@ impl<'a> Partner<'a> {
 
     /// Unpacks the next payload of the other end into `buffer`, which is as long.
     pub(super) fn payload_back(&self, buffer: &mut [u8]) -> Result<(), Failure> {
-        let deadline = Instant::now() + SILENCE_LIMIT;
+        let deadline = Instant::now() + self.silence_limit();
         while let Some(mut unpacking) = self.next(deadline)? {
             if let Incoming::Payload(_) = talk::read(&mut unpacking)? {
                 return unpack(unpacking, buffer);
@@ -158,7 +159,7 @@ impl<'a> Partner<'a> {
     }
 
     fn next_of_stream(&self, tag: u64) -> Result<Next<'a>, Failure> {
-        let deadline = Instant::now() + SILENCE_LIMIT;
+        let deadline = Instant::now() + self.silence_limit();
         while let Some(mut unpacking) = self.next(deadline)? {
             match talk::read(&mut unpacking)? {
                 Incoming::Payload(size) => return Ok(Next::Payload(unpacking, size)),
@@ -202,11 +203,18 @@ impl<'a> Partner<'a> {
         }
     }
 
+    /// How long the other end may say nothing.
+    fn silence_limit(&self) -> Duration {
+        self.channel.session().cluster().link_timeout() + SILENCE_MARGIN
+    }
+
     fn silence(&self) -> Failure {
         Failure::new(format!(
-            "{} has said nothing for {} s; it has to run `madgate serve` or `madgate gateway`",
+            "{} has said nothing for {:.0?}: its process was restarted or is stopped, or is no \
+             `madgate serve` or `madgate gateway`; look at its log, and at those of the gateways \
+             on the way",
             self.name(),
-            SILENCE_LIMIT.as_secs()
+            self.silence_limit()
         ))
     }
 

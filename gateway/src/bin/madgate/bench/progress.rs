@@ -14,7 +14,7 @@ pub(super) struct Progress {
     /// `None`: nothing is said.
     interval: Option<Duration>,
     is_json: bool,
-    started: Instant,
+    started: Cell<Instant>,
     said: Cell<Instant>,
     bytes: Cell<u64>,
 }
@@ -25,7 +25,7 @@ impl Progress {
         Self {
             interval,
             is_json,
-            started,
+            started: Cell::new(started),
             said: Cell::new(started),
             bytes: Cell::new(0),
         }
@@ -33,6 +33,15 @@ impl Progress {
 
     pub(super) fn none() -> Self {
         Self::every(None, false)
+    }
+
+    /// What counts begins now, which is what this returns.
+    pub(super) fn begin(&self) -> Instant {
+        let now = Instant::now();
+        self.started.set(now);
+        self.said.set(now);
+        self.bytes.set(0);
+        now
     }
 
     /// So many bytes more have gone through.
@@ -51,7 +60,7 @@ impl Progress {
     }
 
     fn line(&self, between: Duration) -> String {
-        let at_s = self.started.elapsed().as_secs_f64();
+        let at_s = self.started.get().elapsed().as_secs_f64();
         if self.is_json {
             let mb_per_s = float(self.bytes.get()) / between.as_secs_f64() / 1e6;
             let line = json!({ "progress": true, "at_s": at_s, "mb_per_s": mb_per_s });

@@ -2,6 +2,7 @@
 //! nodes at once.
 
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -56,8 +57,9 @@ fn there(
     let message_bytes = count(size);
     let messages = Messages::new(size);
     let tag = partner.order(Order::Sink { message_bytes })?;
-    let started = Instant::now();
-    let sent = send_for(partner, &messages, started, time, progress)?;
+    let started = progress.begin();
+    let note = |bytes| progress.note(bytes);
+    let sent = send_for(partner, &messages, started, time, note)?;
     partner.stop_counting(tag, sent)?;
     Ok((sent, 0, started.elapsed()))
 }
@@ -79,11 +81,16 @@ fn back(
     } else {
         Order::Source { message_bytes }
     })?;
-    let started = Instant::now();
+    let started = progress.begin();
+    // What has gone there since the last message came back.
+    let gone = AtomicU64::new(0);
     let (sent, (received, report)) = thread::scope(|scope| -> Result<_, Failure> {
         let sending = scope.spawn(|| {
             let sent = if is_both {
-                send_for(partner, &messages, started, time, &Progress::none())?
+                let note = |bytes| {
+                    gone.fetch_add(bytes, Ordering::Relaxed);
+                };
+                send_for(partner, &messages, started, time, note)?
             } else {
                 thread::sleep(time);
                 0
@@ -91,7 +98,9 @@ fn back(
             partner.send_stop(tag)?;
             Ok(sent)
         });
-        let taken = partner.take_stream(tag, size, || progress.note(message_bytes));
+        let taken = partner.take_stream(tag, size, || {
+            progress.note(message_bytes + gone.swap(0, Ordering::Relaxed));
+        });
         Ok((join(sending)?, taken?))
     })?;
     let Report { arrived, wrong, .. } = report;
@@ -99,13 +108,14 @@ fn back(
     Ok((sent, received, started.elapsed()))
 }
 
-/// Sends until `time` after `started`, some at least; how many messages.
+/// Sends until `time` after `started`, some at least; how many messages. `note` is told of the bytes
+/// that have left since the last time.
 fn send_for(
     partner: Partner<'_>,
     messages: &Messages,
     started: Instant,
     time: Duration,
-    progress: &Progress,
+    note: impl Fn(u64),
 ) -> Result<u64, Failure> {
     let burst = burst_of(messages.size());
     let mut sent = 0;
@@ -114,7 +124,7 @@ fn send_for(
             partner.payload(messages, sent)?;
             sent += 1;
         }
-        progress.note(count(messages.size() * burst));
+        note(count(messages.size() * burst));
         if started.elapsed() >= time {
             return Ok(sent);
         }
@@ -146,7 +156,7 @@ fn many_for(flows: &[Partner<'_>], size: usize, time: Duration) -> Result<Many, 
                 let start = &start;
                 scope.spawn(move || {
                     start.wait();
-                    send_for(*flow, messages, Instant::now(), time, &Progress::none())
+                    send_for(*flow, messages, Instant::now(), time, |_| ())
                 })
             })
             .collect();
