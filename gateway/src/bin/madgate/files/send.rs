@@ -340,6 +340,7 @@ impl<P: Peer, F: FnMut(u64)> Sender<'_, P, F> {
             Reply::Failed { entry, reason } => {
                 self.failure.set(entry);
                 if let Some(failed) = self.outstanding.remove(&entry) {
+                    let reason = format!("at the destination: {reason}");
                     self.report.fail(failed.path, reason);
                 }
             }

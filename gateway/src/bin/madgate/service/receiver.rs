@@ -66,7 +66,10 @@ impl<'a> Receiver<'a> {
     pub(crate) fn run(mut self, root: Arc<Root>) {
         let source = self.channel.session().cluster().node_name(self.source);
         match self.receive(root) {
-            Ok(()) => tracing::info!(source, "a copy is complete"),
+            Ok(0) => tracing::info!(source, "a copy is complete"),
+            Ok(failed) => {
+                tracing::warn!(source, failed, "a copy has ended, and entries of it failed")
+            }
             Err(Early::Broken(reason)) => tracing::warn!(source, reason, "a copy has broken off"),
             Err(Early::Refused(reason)) => {
                 tracing::warn!(source, reason, "a copy is refused");
@@ -78,7 +81,8 @@ impl<'a> Receiver<'a> {
         }
     }
 
-    fn receive(&mut self, root: Arc<Root>) -> Result<(), Early> {
+    /// Returns how many entries failed here.
+    fn receive(&mut self, root: Arc<Root>) -> Result<usize, Early> {
         let mut reception = match self.next(|_| ())? {
             Request::Begin { many, path } => Reception::begin(root, many, &path)
                 .map_err(|error| Early::Refused(error.to_string()))?,
@@ -86,15 +90,22 @@ impl<'a> Receiver<'a> {
         };
         self.replies.push_back(Reply::Opened);
         let mut replies = Vec::new();
+        let mut failed = 0;
+        let failures = |replies: &[Reply]| {
+            let is_failure = |reply: &&Reply| matches!(reply, Reply::Failed { .. });
+            replies.iter().filter(is_failure).count()
+        };
         while !reception.has_ended() {
             let mut settled = Vec::new();
             let request = self.next(|receiver| {
                 reception.settle(&mut settled);
+                failed += failures(&settled);
                 receiver.replies.extend(settled.drain(..));
             })?;
             reception
                 .handle(request, &mut replies)
                 .map_err(|error| Early::Refused(error.to_string()))?;
+            failed += failures(&replies);
             self.replies.extend(replies.drain(..));
             if self.replies.len() > MAX_REPLIES {
                 return Err(Early::Broken("the sender does not take its replies".into()));
@@ -106,7 +117,7 @@ impl<'a> Receiver<'a> {
             talk::send(self.channel, self.source, reply.encode(self.tag))
                 .map_err(|error| Early::Broken(error.to_string()))?;
         }
-        Ok(())
+        Ok(failed)
     }
 
     /// The next message; calls `idle` before it waits for one.
