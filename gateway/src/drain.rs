@@ -53,7 +53,7 @@ fn waiting_bytes(engine: &Engine) -> u64 {
     };
     let mut waiting = queued;
     for link in links {
-        let mut output = link.output();
+        let mut output = engine.hold(&link);
         for lane in output.lanes() {
             waiting += u64::try_from(lane.outbox.queued_bytes()).unwrap_or(u64::MAX);
         }

@@ -394,7 +394,7 @@ impl Engine {
         }
         for link in links {
             // An output that is locked is being sent from.
-            let Some(mut output) = link.try_output() else {
+            let Some(mut output) = self.try_hold(&link) else {
                 continue;
             };
             for lane in output.lanes() {

@@ -37,8 +37,11 @@ mod engine;
 mod error;
 mod fault;
 mod fitting;
+#[cfg(test)]
+mod fixture;
 mod frame;
 mod gateway;
+mod held;
 mod instruments;
 mod intake;
 mod keeper;

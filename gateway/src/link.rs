@@ -146,6 +146,9 @@ impl Link {
         self.wanted.load(Ordering::Relaxed)
     }
 
+    /// The output, if nobody else has it. Whoever unlocks it looks whether it
+    /// [is wanted](Self::is_wanted); all but those who send take it as
+    /// [`Held`](crate::held::Held), which does.
     pub(crate) fn try_output(&self) -> Option<MutexGuard<'_, Output>> {
         match self.output.try_lock() {
             Ok(output) => Some(output),
@@ -154,6 +157,7 @@ impl Link {
         }
     }
 
+    /// The same, as soon as nobody else has it.
     pub(crate) fn output(&self) -> MutexGuard<'_, Output> {
         self.output.lock().unwrap_or_else(PoisonError::into_inner)
     }

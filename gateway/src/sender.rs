@@ -160,7 +160,8 @@ impl Sender {
         self.watch.end(Stage::Waiting);
         self.engine.serve(link, &mut self.touched, &mut self.watch);
         self.watch.end(Stage::HandingOver);
-        let mut output = link.output();
+        let engine = Arc::clone(&self.engine);
+        let mut output = engine.hold(link);
         if let Some(at) = output.held_until {
             if output.timed_for.replace(at).is_none() {
                 self.timed.push_back(Arc::clone(link));
@@ -206,7 +207,7 @@ impl Sender {
                 let Some(link) = self.timed.pop_front() else {
                     break;
                 };
-                link.output().timed_for = None;
+                self.engine.hold(&link).timed_for = None;
                 self.attend(&link);
             }
             if read(&self.hub().tally.sends) == sends {
@@ -242,11 +243,12 @@ impl Sender {
             return true;
         };
         let (link, class) = (Arc::clone(link), *class);
-        link.output().lane(class).is_blocked = false;
+        self.engine.hold(&link).lane(class).is_blocked = false;
         self.watch.end(Stage::Waiting);
         self.engine.serve(&link, &mut self.touched, &mut self.watch);
         self.watch.end(Stage::HandingOver);
-        let mut output = link.output();
+        let engine = Arc::clone(&self.engine);
+        let mut output = engine.hold(&link);
         let lane = output.lane(class);
         let is_free = lane.sender.is_none() || !lane.is_blocked;
         if is_free {
@@ -272,7 +274,8 @@ impl Sender {
             return false;
         }
         let (link, class) = (Arc::clone(link), *class);
-        let mut output = link.output();
+        let engine = Arc::clone(&self.engine);
+        let mut output = engine.hold(&link);
         self.watch(index, output.lane(class))
     }
 
@@ -332,7 +335,8 @@ impl Sender {
             blocked.since = self.engine.now();
             if blocked.is_static {
                 let link = Arc::clone(&blocked.link);
-                if let Some(sender) = &mut link.output().lane(blocked.class).sender {
+                let mut output = self.engine.hold(&link);
+                if let Some(sender) = &mut output.lane(blocked.class).sender {
                     sender.acknowledge_wake();
                 }
                 if !self.trying.contains(&index) {
@@ -350,7 +354,8 @@ impl Sender {
     /// Lets go of a link that is closed: its lanes end here.
     fn let_go(&mut self, link: &Arc<Link>) {
         self.timed.retain(|timed| !Arc::ptr_eq(timed, link));
-        let mut output = link.output();
+        let engine = Arc::clone(&self.engine);
+        let mut output = engine.hold(link);
         for index in 0..self.blocked.len() {
             let is_its = |blocked: &Blocked| Arc::ptr_eq(&blocked.link, link);
             if let Some(blocked) = self.blocked[index]
@@ -377,5 +382,40 @@ impl Sender {
         }
         drop(ends);
         self.engine.feed();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::Fixture;
+
+    /// A sender's thread, with a link whose bulk lane is blocked.
+    fn blocked(fixture: &Fixture) -> (Sender, Arc<Link>) {
+        let (engine, link) = (Arc::clone(&fixture.engine), fixture.link());
+        let handovers = fixture.ends[link.network].handovers.clone();
+        let mut sender = Sender::new(engine, link.network, Poller::new().unwrap(), handovers);
+        sender.blocked.push(Some(Blocked {
+            link: Arc::clone(&link),
+            class: LaneClass::Bulk,
+            is_static: false,
+            since: Time(0),
+            is_watched: false,
+        }));
+        let mut output = sender.engine.hold(&link);
+        output.bulk.is_blocked = true;
+        output.bulk.is_watched = true;
+        drop(output);
+        (sender, link)
+    }
+
+    #[test]
+    fn what_others_want_to_send_while_a_lane_is_armed_leaves() {
+        let fixture = Fixture::new();
+        let (mut sender, link) = blocked(&fixture);
+        assert!(!fixture.is_handed_over(&link));
+        // Armed, the lane finds somebody who wants to send.
+        assert!(!sender.is_tried_enough(0));
+        assert!(fixture.is_handed_over(&link));
     }
 }

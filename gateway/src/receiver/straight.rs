@@ -20,8 +20,10 @@ use super::Receiver;
 use super::input::Input;
 use super::memory::PARK_AFTER;
 use crate::counters::add;
+use crate::engine::Touched;
 use crate::fault::Fault;
 use crate::frame::{LentFrame, Memory};
+use crate::held::{Held, Server};
 use crate::instruments::Stage;
 use crate::link::Link;
 use crate::scan::{Item, Scanned, run_of, scan};
@@ -121,7 +123,10 @@ impl Receiver {
             if lead.is_some() {
                 return Begun::Alone;
             }
-            let Some(mut frame) = is_next.then(|| borrow(&link, header)).flatten() else {
+            let Some(mut frame) = is_next
+                .then(|| borrow(&link, header, &mut self.touched))
+                .flatten()
+            else {
                 return Begun::NotNow(link);
             };
             frame.bytes_mut()[..begun.len()].copy_from_slice(begun);
@@ -514,12 +519,13 @@ fn join(lead: Option<&Run>, header: &Header) -> Run {
 }
 
 /// Borrows a slot for a frame, if the lane has one to lend.
-fn borrow(link: &Arc<Link>, header: &Header) -> Option<LentFrame> {
+fn borrow(link: &Arc<Link>, header: &Header, touched: &mut Touched) -> Option<LentFrame> {
     let (_, slots) = link.bulk_slots()?;
     if link.lent.load(Ordering::Relaxed) >= slots.div_ceil(2) {
         return None;
     }
-    let mut output = link.try_output()?;
+    // What others want to send meanwhile leaves at the end of this turn.
+    let mut output = Held::new(link.try_output()?, link, Server::Caller(touched));
     let lane = &mut output.bulk;
     if lane.is_blocked || !lane.outbox.is_empty() {
         return None;
@@ -532,4 +538,27 @@ fn borrow(link: &Arc<Link>, header: &Header) -> Option<LentFrame> {
         link.transit,
         Arc::clone(&link.lent),
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use madgate_gtm::FlowKey;
+
+    use super::*;
+    use crate::fixture::Fixture;
+
+    #[test]
+    fn what_others_want_to_send_while_a_slot_is_borrowed_leaves() {
+        let fixture = Fixture::new();
+        let (link, mut touched) = (fixture.link(), Touched::default());
+        let flow = FlowKey {
+            channel: 0,
+            source: 0,
+            destination: 2,
+        };
+        let header = Header::new(Kind::Data, flow, 1);
+        // Asked for a slot, the lane finds somebody who wants to send.
+        assert!(borrow(&link, &header, &mut touched).is_some());
+        assert!(touched.next().is_some_and(|one| Arc::ptr_eq(&one, &link)));
+    }
 }

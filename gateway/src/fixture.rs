@@ -1,0 +1,168 @@
+//! An engine without threads, and links whose lanes do what a test wants, for unit tests.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, OnceLock, Weak};
+
+use crossbeam_channel::Receiver;
+use madgate_tm::{Interest, LaneError, LaneSender, LentSlot, Piece, Poller, Shape};
+use madgate_vchannel::Cluster;
+use madgate_vchannel::conductor::{Conductor, LinkEvent, LinkKind, LinkRequest, Party};
+use madgate_vchannel::handshake::SessionKey;
+
+use crate::engine::{Engine, Hub, HubEnds};
+use crate::link::Link;
+use crate::router::Router;
+
+/// Slots of a lane, and bytes of each.
+const SHAPE: Shape = Shape::Static {
+    slot_bytes: 1 << 16,
+    slots: 8,
+};
+
+/// The engine of gw, between `left` and `right`; nobody else of its cluster is there.
+pub(crate) struct Fixture {
+    pub(crate) engine: Arc<Engine>,
+    /// Of each network.
+    pub(crate) ends: Vec<HubEnds>,
+    _events: Receiver<LinkEvent>,
+    _folder: tempfile::TempDir,
+}
+
+impl Fixture {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let text = "[session]\nname = \"test\"\nkey_file = \"session.key\"\n\
+            [[network]]\nname = \"left\"\nprotocol = \"shm\"\ndirectory = \"left\"\n\
+            [[network]]\nname = \"right\"\nprotocol = \"shm\"\ndirectory = \"right\"\n\
+            [[node]]\nname = \"a0\"\naddresses = { left = \"a0\" }\n\
+            [[node]]\nname = \"gw\"\ngateway = true\n\
+            addresses = { left = \"gw\", right = \"gw\" }\n\
+            [[node]]\nname = \"b0\"\naddresses = { right = \"b0\" }\n\
+            [[channel]]\nname = \"main\"\nnetworks = [\"left\", \"right\"]\n";
+        let cluster = Arc::new(Cluster::parse(text, folder.path()).unwrap());
+        let node = cluster.node("gw").unwrap();
+        let parties = vec![(Party::Engine, Arc::new(|| ()) as _)];
+        let key = SessionKey::generate();
+        let (conductor, mut events) =
+            Conductor::start(Arc::clone(&cluster), node, 1, key, parties).unwrap();
+        let (hubs, ends) = cluster
+            .networks_of(node)
+            .map(|network| {
+                let waker = || Poller::new().unwrap().waker();
+                let name = cluster.network(network).name.clone();
+                Hub::new(network, name, waker(), waker())
+            })
+            .unzip();
+        let router = Router::new(Arc::clone(&cluster), node);
+        let conductor = Arc::new(conductor);
+        let engine = Engine::new(cluster, node, conductor, hubs, router, 16 << 20);
+        Self {
+            engine: Arc::new(engine),
+            ends,
+            _events: events.remove(0).1,
+            _folder: folder,
+        }
+    }
+
+    /// The link to b0.
+    pub(crate) fn request(&self) -> LinkRequest {
+        LinkRequest {
+            kind: LinkKind::Deliver,
+            network: self.engine.networks[1].network,
+            peer: self.engine.cluster.node("b0").unwrap(),
+        }
+    }
+
+    /// The link to b0 is up, with lanes that lend slots. Whoever asks a lane for anything finds
+    /// that somebody else wants to send.
+    pub(crate) fn link(&self) -> Arc<Link> {
+        let request = self.request();
+        let mut shared = self.engine.lock();
+        let transit = shared.transit.add_link();
+        let wanting = Wanting::default();
+        let lane = || Box::new(SlotSender::new(wanting.clone()));
+        let link = Link::new(transit, 1, request, 1, 1, true, lane(), lane());
+        let link = Arc::new(link);
+        wanting.0.set(Arc::downgrade(&link)).unwrap();
+        shared.links.insert(transit, Arc::clone(&link));
+        shared.dialed.insert(request, Arc::clone(&link));
+        link
+    }
+
+    /// Whether a link has been given to the sender's thread of its network.
+    pub(crate) fn is_handed_over(&self, link: &Arc<Link>) -> bool {
+        let handed_over = self.ends[link.network].handovers.try_recv();
+        link.taken_over();
+        handed_over.is_ok_and(|one| Arc::ptr_eq(&one, link))
+    }
+}
+
+/// Another thread that has something to send on a link, and finds its output locked.
+#[derive(Debug, Clone, Default)]
+struct Wanting(Arc<OnceLock<Weak<Link>>>);
+
+impl Wanting {
+    fn want(&self) {
+        if let Some(link) = self.0.get().and_then(Weak::upgrade) {
+            assert!(want(&link));
+        }
+    }
+}
+
+/// Wants to send on a link as another thread does. Whether somebody has its output, who is to
+/// look then.
+pub(crate) fn want(link: &Link) -> bool {
+    link.want();
+    link.try_output().is_none()
+}
+
+/// A lane that lends slots.
+#[derive(Debug)]
+struct SlotSender {
+    descriptor: UnixStream,
+    wanting: Wanting,
+}
+
+impl SlotSender {
+    fn new(wanting: Wanting) -> Self {
+        Self {
+            descriptor: UnixStream::pair().unwrap().0,
+            wanting,
+        }
+    }
+
+    fn asked(&self) {
+        self.wanting.want();
+    }
+}
+
+impl LaneSender for SlotSender {
+    fn shape(&self) -> Shape {
+        SHAPE
+    }
+
+    fn try_send(&mut self, _: &[Piece<'_>]) -> Result<usize, LaneError> {
+        Err(LaneError::WrongShape("streams"))
+    }
+
+    fn try_lend(&mut self) -> Result<Option<LentSlot>, LaneError> {
+        self.asked();
+        Ok(Some(LentSlot::detached(1 << 16)))
+    }
+
+    fn commit(&mut self, _: LentSlot, _: usize) -> Result<(), LaneError> {
+        Ok(())
+    }
+
+    fn arm(&mut self) -> Result<bool, LaneError> {
+        self.asked();
+        Ok(false)
+    }
+
+    fn descriptor(&self) -> (BorrowedFd<'_>, Interest) {
+        (self.descriptor.as_fd(), Interest::Readable)
+    }
+
+    fn acknowledge_wake(&mut self) {}
+}
