@@ -1,11 +1,15 @@
 //! An engine without threads, and links whose lanes do what a test wants, for unit tests.
 
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, OnceLock, Weak};
 
+use bytes::BytesMut;
 use crossbeam_channel::Receiver;
-use madgate_tm::{Interest, LaneError, LaneSender, LentSlot, Piece, Poller, Shape};
+use madgate_tm::{
+    Interest, LaneError, LaneReceiver, LaneSender, LentSlot, Piece, Poller, ReceivedSlot, Shape,
+};
 use madgate_vchannel::Cluster;
 use madgate_vchannel::conductor::{Conductor, LinkEvent, LinkKind, LinkRequest, Party};
 use madgate_vchannel::handshake::SessionKey;
@@ -157,6 +161,47 @@ impl LaneSender for SlotSender {
 
     fn arm(&mut self) -> Result<bool, LaneError> {
         self.asked();
+        Ok(false)
+    }
+
+    fn descriptor(&self) -> (BorrowedFd<'_>, Interest) {
+        (self.descriptor.as_fd(), Interest::Readable)
+    }
+
+    fn acknowledge_wake(&mut self) {}
+}
+
+/// A lane that has a few slots, and then is at its end.
+#[derive(Debug)]
+pub(crate) struct SlotReceiver {
+    slots: VecDeque<Vec<u8>>,
+    descriptor: UnixStream,
+}
+
+impl SlotReceiver {
+    pub(crate) fn new(slots: impl IntoIterator<Item = Vec<u8>>) -> Self {
+        Self {
+            slots: slots.into_iter().collect(),
+            descriptor: UnixStream::pair().unwrap().0,
+        }
+    }
+}
+
+impl LaneReceiver for SlotReceiver {
+    fn shape(&self) -> Shape {
+        SHAPE
+    }
+
+    fn try_receive(&mut self, _: &mut [u8], _: &mut BytesMut) -> Result<usize, LaneError> {
+        Err(LaneError::WrongShape("streams"))
+    }
+
+    fn try_receive_slot(&mut self) -> Result<Option<ReceivedSlot>, LaneError> {
+        let slot = self.slots.pop_front().ok_or(LaneError::Closed)?;
+        Ok(Some(ReceivedSlot::detached(slot)))
+    }
+
+    fn arm(&mut self) -> Result<bool, LaneError> {
         Ok(false)
     }
 

@@ -42,9 +42,15 @@ impl Receiver {
     ) -> Result<bool, Fault> {
         let mut progress = false;
         let mut large = 0;
+        let mut ended = Ok(());
         for _ in 0..SLOTS_PER_TURN {
-            let Some(slot) = input.receiver.try_receive_slot()? else {
-                break;
+            let slot = match input.receiver.try_receive_slot() {
+                Ok(Some(slot)) => slot,
+                Ok(None) => break,
+                Err(error) => {
+                    ended = Err(error.into());
+                    break;
+                }
             };
             if !progress {
                 progress = true;
@@ -71,12 +77,13 @@ impl Receiver {
             copied.resize(start + slot.len(), 0);
             slot.copy_out(0, &mut copied[start..]);
         }
+        // What came before the end of a lane is taken in, as the lane promises.
         self.parse_copied(input, batch)?;
         if progress {
             let (now, _) = self.watch.end(Stage::HandingOver);
             Self::note_held(input, now);
         }
-        Ok(progress)
+        ended.map(|()| progress)
     }
 
     /// The header of the frame that fills a slot, if it is large enough to go on where it is.
@@ -144,5 +151,35 @@ impl Receiver {
         drop(whole);
         self.serve_touched();
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crossbeam_channel::never;
+    use madgate_gtm::Time;
+    use madgate_tm::{LaneClass, LaneError, Poller};
+
+    use super::*;
+    use crate::batch::Batches;
+    use crate::counters::read;
+    use crate::fixture::{Fixture, SlotReceiver};
+
+    #[test]
+    fn what_came_before_a_lane_ended_is_taken_in() {
+        let fixture = Fixture::new();
+        let link = fixture.link();
+        let engine = Arc::clone(&fixture.engine);
+        let (poller, batches) = (Poller::new().unwrap(), Batches::new(2, 1 << 16));
+        let mut receiver = Receiver::new(engine, link.network, poller, never(), batches);
+        let ping = Header::echo(Kind::Ping, 1).to_control_frame();
+        let lane = Box::new(SlotReceiver::new([ping.to_vec()]));
+        let (class, now) = (LaneClass::Urgent, Time(0));
+        let mut input = Input::new(Arc::clone(&link), class, lane, 1 << 16, false, now);
+        let received = receiver.receive_slots(&mut input);
+        assert!(matches!(received, Err(Fault::Lane(LaneError::Closed))));
+        // It is answered.
+        let tally = &fixture.engine.networks[link.network].tally;
+        assert_eq!(read(&tally.sends), 1);
     }
 }
