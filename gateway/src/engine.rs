@@ -14,11 +14,12 @@ use madgate_gtm::transit::{Lane, LinkId, LinkLimits};
 use madgate_gtm::{Budget, Time, Transit};
 use madgate_tm::{LaneClass, Waker};
 use madgate_vchannel::cluster::{GatewaySettings, Handover};
-use madgate_vchannel::conductor::{Conductor, LinkRequest, Party};
+use madgate_vchannel::conductor::{Conductor, LinkRequest};
 use madgate_vchannel::{Cluster, NetworkId, NodeId};
 
 use crate::complaints::Complaints;
 use crate::counters::{Counters, NetworkCounters, NetworkTally, Tally, add, read};
+use crate::dialling::{Asked, Dialling};
 use crate::fault::Fault;
 use crate::frame::Frame;
 use crate::instruments::{Clock, Pipelines, Spent};
@@ -28,9 +29,6 @@ use crate::router::Router;
 /// Links that wait for one sender's thread at most; when there are more, it looks at all.
 const HANDOVERS_MOST: usize = 1024;
 
-/// A link that nobody has asked for in this time is not dialled any longer.
-pub(crate) const INTEREST: Duration = Duration::from_secs(60);
-
 /// Everything behind the threads of one gateway.
 #[derive(Debug)]
 pub(crate) struct Engine {
@@ -39,6 +37,7 @@ pub(crate) struct Engine {
     pub(crate) settings: GatewaySettings,
     pub(crate) router: Router,
     pub(crate) conductor: Arc<Conductor>,
+    pub(crate) dialling: Dialling,
     pub(crate) networks: Vec<Hub>,
     pub(crate) tally: Tally,
     /// About what members do.
@@ -65,16 +64,6 @@ pub(crate) struct Shared {
     pub(crate) pipelines: Pipelines,
     /// The most bytes that have waited in flows' queues at once.
     queued_peak_bytes: u64,
-}
-
-/// A link that flows have asked for.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Asked {
-    /// When one last did.
-    pub(crate) at: Time,
-    /// Since when one waits for it: unless one has asked since it was lost, its peer may
-    /// simply have left.
-    pub(crate) needed_since: Option<Time>,
 }
 
 /// One network's threads, as the others see them.
@@ -259,6 +248,7 @@ impl Engine {
             cluster,
             node,
             conductor,
+            dialling: Dialling::default(),
             networks,
             tally: Tally::default(),
             complaints: Complaints::default(),
@@ -452,7 +442,7 @@ impl Engine {
             hub.hand_over(link);
         }
         if dial_again && !self.is_draining() && !self.is_stopping() {
-            self.conductor.dial(Party::Engine, link.request);
+            self.dial(link.request);
         }
     }
 

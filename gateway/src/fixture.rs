@@ -29,7 +29,8 @@ pub(crate) struct Fixture {
     pub(crate) engine: Arc<Engine>,
     /// Of each network.
     pub(crate) ends: Vec<HubEnds>,
-    _events: Receiver<LinkEvent>,
+    /// What the conductor tells the engine.
+    pub(crate) events: Receiver<LinkEvent>,
     _folder: tempfile::TempDir,
 }
 
@@ -64,7 +65,7 @@ impl Fixture {
         Self {
             engine: Arc::new(engine),
             ends,
-            _events: events.remove(0).1,
+            events: events.remove(0).1,
             _folder: folder,
         }
     }

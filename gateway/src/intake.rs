@@ -7,7 +7,7 @@ use madgate_gtm::transit::{Lane, LinkId, Outcome, Run};
 use madgate_gtm::wire::{Opening, Refusal, URGENT_FRAME_BYTES};
 use madgate_gtm::{Header, Kind, Time};
 use madgate_tm::LaneClass;
-use madgate_vchannel::conductor::{LinkRequest, Party};
+use madgate_vchannel::conductor::LinkRequest;
 
 use crate::counters::add;
 use crate::engine::{Engine, Shared, Touched};
@@ -65,7 +65,7 @@ impl Engine {
                     );
                     if let Some(request) = to_dial {
                         drop(shared);
-                        self.conductor.dial(Party::Engine, request);
+                        self.dial(request);
                         shared = self.lock();
                     }
                 }

@@ -9,9 +9,9 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use madgate_gtm::Kind;
 use madgate_tm::LaneClass;
 use madgate_vchannel::NodeId;
-use madgate_vchannel::conductor::{EstablishedLink, LinkEvent, LinkRequest, Party};
+use madgate_vchannel::conductor::{EstablishedLink, LinkEvent, LinkRequest};
 
-use crate::engine::{Command, Engine, INTEREST, Touched};
+use crate::engine::{Command, Engine, Touched};
 use crate::fault::Fault;
 use crate::fitting::Fitting;
 use crate::instruments::Stopwatch;
@@ -220,20 +220,7 @@ impl Keeper {
     /// Forgets flows that are long idle, and stops dialling what nobody asks for.
     fn sweep(&mut self) {
         let now = self.engine.now();
-        let mut shared = self.engine.lock();
-        shared.transit.handle_timeout(now);
-        let mut dropped = Vec::new();
-        let crate::engine::Shared { asked, dialed, .. } = &mut *shared;
-        asked.retain(|request, asked| {
-            let is_kept = dialed.contains_key(request) || now.since(asked.at) < INTEREST;
-            if !is_kept {
-                dropped.push(*request);
-            }
-            is_kept
-        });
-        drop(shared);
-        for request in dropped {
-            self.engine.conductor.cancel(Party::Engine, request);
-        }
+        self.engine.lock().transit.handle_timeout(now);
+        self.engine.stop_dialling(now);
     }
 }

@@ -32,6 +32,7 @@
 mod batch;
 mod complaints;
 mod counters;
+mod dialling;
 mod drain;
 mod engine;
 mod error;
