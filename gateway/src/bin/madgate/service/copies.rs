@@ -16,10 +16,19 @@ use super::envelope::Head;
 use super::receiver::Receiver as CopyReceiver;
 use super::talk;
 use crate::files::root::Root;
-use crate::files::wire::{Reply, Request};
+use crate::files::wire::{MAX_REPLIES, Reply, Request};
 
 /// Most copies that a node receives at the same time, over all channels.
 pub(crate) const MAX_COPIES: usize = 32;
+
+/// Most messages that wait for the thread of a copy while it writes or syncs, as many as it may
+/// owe replies: all that the window of a sender has room for, and as many that cost nothing of
+/// it, of which one comes every few seconds. Small messages are taken off their flow before they
+/// are unpacked, so that credit does not bound them.
+const MAX_WAITING: usize = MAX_REPLIES;
+
+/// Why a copy ends that has more.
+const TOO_MANY: &str = "it sends more messages than may wait to be dealt with";
 
 /// What the copies of all channels share.
 #[derive(Debug)]
@@ -55,6 +64,17 @@ pub(crate) struct Ending {
     busy: AtomicBool,
 }
 
+impl Ending {
+    /// The first reason is the one.
+    fn because(&self, reason: &str) {
+        let _ = self.reason.set(reason.to_owned());
+    }
+
+    fn reason(&self) -> Option<&str> {
+        self.reason.get().map(String::as_str)
+    }
+}
+
 /// A place among the copies that run, given back when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
@@ -65,7 +85,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    fn take(shared: &Arc<Shared>) -> Option<Self> {
+    pub(super) fn take(shared: &Arc<Shared>) -> Option<Self> {
         let taken = shared.running.fetch_add(1, Ordering::Relaxed);
         // Counted back at once where there is no room, when this is dropped.
         let place = Self {
@@ -93,8 +113,12 @@ impl Place {
 
     /// Says why the copy ends early.
     pub(crate) fn ends_because(&self, reason: &str) {
-        // The first reason is the one.
-        let _ = self.ending.reason.set(reason.to_owned());
+        self.ending.because(reason);
+    }
+
+    /// Why the copy is to end, if it is.
+    pub(crate) fn is_to_end(&self) -> Option<&str> {
+        self.ending.reason()
     }
 }
 
@@ -108,19 +132,37 @@ impl Drop for Place {
 /// A message of a copy, of which only the head is read.
 pub(crate) type Unread<'a> = (Head, Unpacking<'a>);
 
-/// One copy, as the thread that reads the channel has it. Dropped, the copy ends.
+/// One copy, of messages `M`, as the thread that reads the channel has it. Dropped, the copy
+/// ends.
 #[derive(Debug)]
-struct Copying<'a> {
+struct Copying<M> {
     tag: u64,
-    /// Unbounded, but at most one message is in it: the next one of the same node begins when
-    /// this one has been unpacked.
-    queue: Sender<Unread<'a>>,
+    /// It holds [`MAX_WAITING`] messages at most, which this sees to: a channel that is bounded
+    /// has memory for all of them from the beginning.
+    queue: Sender<M>,
     ending: Arc<Ending>,
 }
 
-impl Copying<'_> {
+impl<M> Copying<M> {
     fn has_ended(&self) -> bool {
         self.ending.ended.load(Ordering::Acquire)
+    }
+
+    /// Whether it goes on, and so takes messages.
+    fn goes_on(&self) -> bool {
+        !self.has_ended() && self.ending.reason().is_none()
+    }
+
+    /// Gives a message to its thread; it ends if there are too many. Whether it was given.
+    fn pass_on(&self, message: M) -> bool {
+        // Nobody else sends.
+        if self.queue.len() >= MAX_WAITING {
+            self.ending.because(TOO_MANY);
+            return false;
+        }
+        // Fails when the thread has given up just now, of which it tells the sender.
+        let _ = self.queue.send(message);
+        true
     }
 }
 
@@ -130,7 +172,7 @@ pub(crate) struct Copies<'scope, 'env> {
     scope: &'scope Scope<'scope, 'env>,
     channel: &'env Channel,
     shared: Arc<Shared>,
-    copies: HashMap<NodeId, Copying<'env>>,
+    copies: HashMap<NodeId, Copying<Unread<'env>>>,
     /// When senders were told last that their copies are alive.
     told: Instant,
 }
@@ -172,12 +214,12 @@ impl<'scope, 'env> Copies<'scope, 'env> {
         }
         let copy = self.copies.get(&source).filter(|copy| copy.tag == head.tag);
         let reason = match copy {
-            Some(copy) if !copy.has_ended() => {
-                // Fails when the thread has given up just now, of which it tells the sender.
-                let _ = copy.queue.send((head, unpacking));
-                return;
+            Some(copy) => {
+                if copy.goes_on() && copy.pass_on((head, unpacking)) {
+                    return;
+                }
+                copy.ending.reason()
             }
-            Some(copy) => copy.ending.reason.get().map(String::as_str),
             None => None,
         };
         // Chunks that were on their way are not worth an answer each.
@@ -235,5 +277,31 @@ impl<'scope, 'env> Copies<'scope, 'env> {
         if let Err(error) = talk::answer(self.channel, source, message) {
             tracing::debug!(%error, "an answer is dropped");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sender_that_floods_its_copy_ends_it() {
+        let place = Place::take(&Shared::new(None)).unwrap();
+        let (queue, messages) = unbounded();
+        let ending = Arc::clone(&place.ending);
+        let copy = Copying {
+            tag: 1,
+            queue,
+            ending,
+        };
+        for _ in 0..MAX_WAITING {
+            assert!(copy.goes_on() && copy.pass_on(()));
+        }
+        assert_eq!(place.is_to_end(), None);
+        assert!(!copy.pass_on(()));
+        assert_eq!(messages.len(), MAX_WAITING);
+        assert_eq!(place.is_to_end(), Some(TOO_MANY));
+        // What waits is not dealt with first.
+        assert!(!copy.goes_on());
     }
 }

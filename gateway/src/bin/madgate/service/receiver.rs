@@ -123,6 +123,9 @@ impl<'a> Receiver<'a> {
     /// The next message; calls `idle` before it waits for one.
     fn next(&mut self, idle: impl FnOnce(&mut Self)) -> Result<Request, Early> {
         self.flush()?;
+        if let Some(reason) = self.place.is_to_end() {
+            return Err(Early::Refused(reason.to_owned()));
+        }
         let (head, unpacking) = match self.messages.try_recv() {
             Ok(unread) => unread,
             Err(TryRecvError::Disconnected) => return Err(ending()),
@@ -179,4 +182,37 @@ impl<'a> Receiver<'a> {
 
 fn ending() -> Early {
     Early::Broken("another one has begun, or this node ends".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use crossbeam_channel::unbounded;
+    use madgate_vchannel::handshake::SessionKey;
+    use madgate_vchannel::{Cluster, Session};
+
+    use super::super::copies::Shared;
+    use super::*;
+
+    #[test]
+    fn a_copy_that_is_to_end_takes_no_more_messages() {
+        let folder = tempfile::tempdir().unwrap();
+        let key = folder.path().join("session.key");
+        SessionKey::generate().write_new(&key).unwrap();
+        let text = "[session]\nname = \"test\"\nkey_file = \"session.key\"\n\
+            [[network]]\nname = \"left\"\nprotocol = \"shm\"\ndirectory = \"left\"\n\
+            [[node]]\nname = \"a0\"\naddresses = { left = \"a0\" }\n\
+            [[node]]\nname = \"b0\"\naddresses = { left = \"b0\" }\n\
+            [[channel]]\nname = \"main\"\nnetworks = [\"left\"]\n";
+        let cluster = Arc::new(Cluster::parse(text, folder.path()).unwrap());
+        let source = cluster.node("a0").unwrap();
+        let session = Session::open(cluster, "b0").unwrap();
+        let channel = session.channel("main").unwrap();
+        let place = Place::take(&Shared::new(None)).unwrap();
+        place.ends_because("too many");
+        // What waits for it is dropped, and what has not come is not waited for.
+        let (_queue, messages) = unbounded();
+        let mut receiver = Receiver::new(&channel, source, 1, messages, place);
+        let next = receiver.next(|_| ());
+        assert!(matches!(next, Err(Early::Refused(reason)) if reason == "too many"));
+    }
 }
