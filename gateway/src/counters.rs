@@ -35,6 +35,9 @@ pub struct Counters {
     /// Data frames dropped because they belonged to no opening in force; their sources send
     /// them again.
     pub stale: u64,
+    /// Control frames dropped because as many waited for a link already as may; who misses
+    /// them asks again.
+    pub control_dropped: u64,
     /// Frames dropped because their checksum was wrong.
     pub corrupt: u64,
     /// Links closed because their peer did what it must not.
@@ -97,6 +100,7 @@ impl Counters {
             (&mut period.flows_opened, before.flows_opened),
             (&mut period.refused, before.refused),
             (&mut period.stale, before.stale),
+            (&mut period.control_dropped, before.control_dropped),
             (&mut period.corrupt, before.corrupt),
             (&mut period.misbehaved, before.misbehaved),
         ]);
@@ -256,4 +260,35 @@ pub(crate) fn add(counter: &AtomicU64, amount: u64) {
 
 pub(crate) fn read(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use madgate_gtm::{FlowKey, Header, Kind, Time};
+
+    use crate::fixture::Fixture;
+
+    #[test]
+    fn control_frames_that_are_dropped_are_counted() {
+        let fixture = Fixture::new();
+        let (engine, link) = (&fixture.engine, fixture.link());
+        let before = engine.counters();
+        let flow = FlowKey {
+            channel: 0,
+            source: 0,
+            destination: 2,
+        };
+        let mut shared = engine.lock();
+        let transit = &mut shared.transit;
+        // Each is answered, and the link takes no answers.
+        while transit.counters().control_dropped < 3 {
+            let probe = Header::new(Kind::Probe, flow, 1);
+            transit.handle_control(link.transit, &probe, Time(0));
+        }
+        drop(shared);
+        let counters = engine.counters();
+        assert_eq!(counters.control_dropped, 3);
+        assert_eq!(counters.since(&before).control_dropped, 3);
+        assert_eq!(counters.since(&counters).control_dropped, 0);
+    }
 }

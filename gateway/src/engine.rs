@@ -496,6 +496,7 @@ impl Engine {
         counters.flows_opened = carried.opened;
         counters.refused = carried.refused;
         counters.stale = carried.stale;
+        counters.control_dropped = carried.control_dropped;
         let budget = shared.transit.budget();
         counters.flows = budget.flows();
         counters.flow_limit = budget.flow_limit();

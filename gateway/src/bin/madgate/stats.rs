@@ -54,6 +54,7 @@ pub(crate) fn object(counters: &Counters) -> Value {
         "flows_opened": counters.flows_opened,
         "refused": counters.refused,
         "stale": counters.stale,
+        "control_dropped": counters.control_dropped,
         "corrupt": counters.corrupt,
         "misbehaved": counters.misbehaved,
         "flows": counters.flows,
