@@ -143,7 +143,6 @@ impl Gateway {
             hubs.push(hub);
             ends.push((pollers, hub_ends));
         }
-        let router = Router::new(Arc::clone(&cluster), node);
         let engine = Arc::new(Engine::new(
             cluster,
             node,

@@ -108,7 +108,8 @@ impl Temporary {
 
     /// Sets the permission bits, and brings everything to disk.
     pub(crate) fn sync(&self, mode: u32) -> io::Result<()> {
-        // Gives room back that was reserved for a file that has become shorter since.
+        // Gives back what lies beyond the end: a file system may set more room aside than was asked
+        // for. (A file that became shorter than was announced has failed before.)
         let length = self.file.metadata()?.len();
         self.file.set_len(length)?;
         set_mode(&self.file, mode)?;
