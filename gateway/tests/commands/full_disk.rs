@@ -45,7 +45,7 @@ fn a_full_disk_is_said_and_harms_nothing_else() {
     );
 
     let ended = world.cp(&[&before, &large, &after], "");
-    ended.failed_with(&["large: the disk is full"]);
+    ended.failed_with(&["large: at the destination: the disk is full"]);
     ended.failed_with(&["NOT ALL was copied to b0: 2 files were", ", 1 was not\n"]);
     let mut names: Vec<_> = fs::read_dir(inside(""))
         .unwrap()
