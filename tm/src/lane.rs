@@ -254,6 +254,17 @@ pub trait Listener: AsFd + Send + fmt::Debug {
 
     /// Where it listens, with the port that the system chose where none was named.
     fn local_endpoint(&self) -> crate::Endpoint;
+
+    /// Whether peers may cease to find it while it listens: they meet in a folder, and somebody may
+    /// remove what is there.
+    fn can_be_lost(&self) -> bool {
+        false
+    }
+
+    /// Whether they do not find it any more. It is to be dropped then, and another one to be made.
+    fn is_lost(&self) -> bool {
+        false
+    }
 }
 
 /// A connection whose peer has not proved who it is: a pipe for the bytes of a handshake.

@@ -165,12 +165,27 @@ impl<T: Upgrade> Listener for LocalListener<T> {
     fn local_endpoint(&self) -> Endpoint {
         self.endpoint.clone()
     }
+
+    fn can_be_lost(&self) -> bool {
+        true
+    }
+
+    fn is_lost(&self) -> bool {
+        !self.is_in_place()
+    }
+}
+
+impl<T> LocalListener<T> {
+    /// Whether the file at its path is its own.
+    fn is_in_place(&self) -> bool {
+        identity_of(&self.path).is_ok_and(|identity| identity == self.identity)
+    }
 }
 
 impl<T> Drop for LocalListener<T> {
     fn drop(&mut self) {
         // Only its own file; a failure leaves a stale one, which the next node replaces.
-        if identity_of(&self.path).is_ok_and(|identity| identity == self.identity) {
+        if self.is_in_place() {
             let _ = std::fs::remove_file(&self.path);
         }
     }

@@ -112,6 +112,7 @@ impl Agent {
         self.begin_dials(now);
         self.flush_outlets();
         self.tend_doorways(now);
+        self.keep_places(now);
         self.complaints.tell(now);
         Ok(goes_on)
     }
@@ -238,6 +239,7 @@ impl Agent {
             self.presence.next_deadline(),
             self.complaints.next_deadline(),
             self.doorways.iter().filter_map(|door| door.resting).min(),
+            self.doorways.iter().filter_map(|door| door.look_at).min(),
             clogged.then(rest),
         ]
         .into_iter()

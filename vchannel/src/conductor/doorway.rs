@@ -3,10 +3,10 @@
 use std::io;
 use std::time::Instant;
 
-use madgate_tm::{Interest, Listener, Stranger};
+use madgate_tm::{Endpoint, Interest, Listener, Stranger};
 
 use super::agent::Agent;
-use super::limits::{ACCEPTED_AT_ONCE, REST, STRANGER_SLOTS};
+use super::limits::{ACCEPTED_AT_ONCE, PLACE_LOOK, REST, STRANGER_SLOTS};
 use super::meeting::Meeting;
 use crate::cluster::NetworkId;
 use crate::handshake::Responder;
@@ -19,14 +19,20 @@ pub(super) struct Doorway {
     pub(super) listener: Option<Box<dyn Listener>>,
     /// When it accepts again.
     pub(super) resting: Option<Instant>,
+    /// When it looks whether peers still find it.
+    pub(super) look_at: Option<Instant>,
+    /// Where it listened, and is to listen again.
+    lost: Option<Endpoint>,
 }
 
 impl Doorway {
     pub(super) fn new(network: NetworkId, listener: Box<dyn Listener>) -> Self {
         Self {
             network,
+            look_at: listener.can_be_lost().then(|| Instant::now() + PLACE_LOOK),
             listener: Some(listener),
             resting: None,
+            lost: None,
         }
     }
 
@@ -103,10 +109,53 @@ impl Agent {
         }
     }
 
+    /// Listens again where somebody has removed what peers find this node by.
+    pub(super) fn keep_places(&mut self, now: Instant) {
+        for place in 0..self.doorways.len() {
+            let doorway = &mut self.doorways[place];
+            if doorway.look_at.is_none_or(|at| at > now) {
+                continue;
+            }
+            doorway.look_at = Some(now + PLACE_LOOK);
+            if let Some(listener) = doorway.listener.take_if(|listener| listener.is_lost()) {
+                let _ = self.poller.remove(&listener);
+                doorway.lost = Some(listener.local_endpoint());
+                doorway.resting = None;
+            }
+            if let Some(endpoint) = self.doorways[place].lost.take()
+                && let Err(error) = self.listen_again(place, &endpoint)
+            {
+                let words = || {
+                    format!(
+                        "what peers find this node by, {endpoint}, was removed, and it cannot \
+                         listen there again: {error}"
+                    )
+                };
+                self.complaints.add(words, now);
+                self.doorways[place].lost = Some(endpoint);
+            }
+        }
+    }
+
+    fn listen_again(&mut self, place: usize, endpoint: &Endpoint) -> io::Result<()> {
+        let doorway = &mut self.doorways[place];
+        let about = self.member.cluster().network(doorway.network);
+        let listener = madgate_tm::listen(endpoint, &about.tuning)?;
+        let token = u64::try_from(place).unwrap_or(u64::MAX);
+        self.poller.add(&listener, token, Interest::Readable)?;
+        tracing::warn!(
+            "what peers find this node by, {endpoint}, was removed; it listens there again"
+        );
+        doorway.listener = Some(listener);
+        Ok(())
+    }
+
     /// Stops listening, and sends away those who have not proved anything.
     pub(super) fn close_doorways(&mut self) {
         for doorway in &mut self.doorways {
             doorway.resting = None;
+            doorway.look_at = None;
+            doorway.lost = None;
             if let Some(listener) = doorway.listener.take() {
                 let _ = self.poller.remove(&listener);
             }

@@ -35,6 +35,9 @@ pub(super) const ACCEPTED_AT_ONCE: usize = 64;
 /// wait.
 pub(super) const REST: Duration = Duration::from_millis(20);
 
+/// How often a listener whose place can be taken away looks whether it still has it.
+pub(super) const PLACE_LOOK: Duration = Duration::from_secs(1);
+
 /// After a refusal, how long the peer may take to read it and close.
 pub(super) const LINGER: Duration = Duration::from_secs(1);
 

@@ -239,3 +239,33 @@ fn a_party_that_reads_late_misses_nothing() {
     assert_eq!(lost, 1);
     assert!(!outlet.is_clogged());
 }
+
+#[test]
+fn who_loses_its_place_in_the_folder_takes_it_again() {
+    let fixture = Fixture::new();
+    let gw = Node::start(&fixture, "gw", 12);
+    let b0 = Node::start(&fixture, "b0", 13);
+    // As the service of another node does, where the folder is its own.
+    let folder = fixture.right();
+    std::fs::remove_dir_all(&folder).unwrap();
+    let regular = request(&fixture, LinkKind::Regular, "right", "b0");
+    gw.conductor.dial(Party::Endpoint, regular);
+    let link = loop {
+        match next(&gw.endpoint) {
+            LinkEvent::Up(link) => break link,
+            LinkEvent::DialFailed { .. } => {}
+            other => panic!("expected a link, got {other:?}"),
+        }
+    };
+    assert_eq!(link.peer_incarnation, 13);
+    up(&b0.endpoint);
+    // Nobody else can be the node meanwhile.
+    let twice = madgate_tm::listen(
+        &fixture
+            .cluster
+            .address(fixture.node("b0"), link.request.network)
+            .unwrap(),
+        &madgate_tm::Tuning::default(),
+    );
+    assert!(twice.is_err());
+}

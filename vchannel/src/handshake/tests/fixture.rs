@@ -1,6 +1,7 @@
 //! A small cluster for tests, on addresses that no other test has.
 
 use std::net::Ipv4Addr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -74,6 +75,11 @@ impl Fixture {
             text,
             folder,
         }
+    }
+
+    /// Where the nodes of network `right` meet.
+    pub(crate) fn right(&self) -> PathBuf {
+        self.folder.path().join("right")
     }
 
     /// The same nodes at the same addresses, in a session of another name.
