@@ -14,7 +14,8 @@ use super::read::{AHEAD, Begins, Ended, EntryKind, LatestFailure, NOT_SENT, Outg
 use super::walk::{Source, Step, walk};
 use super::wire::{Reply, Request, WINDOW_BYTES, charge, count, length};
 
-/// How long the sender waits for a reply before it asks whether the copy is still known.
+/// How long the sender waits for a reply before it asks whether the copy is still known: so long at
+/// most, and a tenth of `link_timeout` at most, as who asks learns that nobody was reached.
 pub(crate) const ASK_AFTER: Duration = Duration::from_secs(2);
 
 /// The same for the first reply. What is sent to a node that has just been restarted, while it
@@ -295,13 +296,15 @@ impl<P: Peer, F: FnMut(u64)> Sender<'_, P, F> {
         &mut self,
         mut ready: impl FnMut(&Self) -> bool,
     ) -> Result<(), SendError<P::Error>> {
-        let limit = self.peer.link_timeout() + SILENCE_MARGIN;
+        let link_timeout = self.peer.link_timeout();
+        let limit = link_timeout + SILENCE_MARGIN;
+        let ask_after = ASK_AFTER.min(link_timeout / 10).max(ASK_FIRST_AFTER);
         // The waits that were asked for: while this process itself was stopped, it heard nothing
         // either.
         let mut silence = Duration::ZERO;
         while !ready(self) {
             let patience = if self.opened {
-                ASK_AFTER
+                ask_after
             } else {
                 ASK_FIRST_AFTER
             };
