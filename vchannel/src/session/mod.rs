@@ -32,6 +32,7 @@ mod pool;
 #[cfg(test)]
 mod tests;
 mod ticker;
+mod upkeep;
 mod wait;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize};
