@@ -62,6 +62,8 @@ pub(crate) struct Driver {
     pub(super) hot: Option<usize>,
     /// How often it did in a row, nothing else having come in between.
     streak: u32,
+    /// The bulk lane that brought part of a payload last, which goes straight to its block.
+    pub(super) straight: Option<usize>,
     /// The bulk lane of which more than the next bytes is waited for at once.
     gathering: Option<usize>,
     /// Whether its descriptor is out of the poller: it is looked at in every pass, and the
@@ -103,6 +105,7 @@ impl Driver {
             is_caller: false,
             hot: None,
             streak: 0,
+            straight: None,
             gathering: None,
             is_unwatched: false,
             has_chores: true,
@@ -144,10 +147,8 @@ impl Driver {
                 SLOT_PASSES
             };
         }
-        match self.hot {
-            Some(_) if !is_straight => HOT_PASSES,
-            _ => 1,
-        }
+        let hot = if is_straight { self.straight } else { self.hot };
+        hot.map_or(1, |_| HOT_PASSES)
     }
 
     /// What has been waited for too long is not waited for any longer.
@@ -244,6 +245,11 @@ impl Inner {
             busy |= self.poll_slots(driver, patience, goal);
         } else if goal.straight.is_some() {
             driver.watch_hot();
+            if let Some(straight) = driver.straight
+                && patience == Patience::None
+            {
+                busy |= self.receive(driver, straight, goal);
+            }
         } else if let Some(hot) = driver.hot
             && patience == Patience::None
             && self.receive(driver, hot, goal)
@@ -410,6 +416,11 @@ impl Inner {
         let received = input.receive(self, goal, scratch, driver.now);
         if input.class == LaneClass::Bulk && !input.is_static() {
             input.gather(goal.straight.as_deref(), driver.now);
+            if input.is_straight() {
+                driver.straight = Some(index);
+            } else if driver.straight == Some(index) {
+                driver.straight = None;
+            }
             let gathers = input.gathers_until().is_some();
             driver.gathering = gathers.then_some(index).or(driver.gathering);
         }

@@ -175,6 +175,9 @@ impl Inner {
                 // Closing the descriptor takes it out anyway.
                 let _ = driver.poller.remove(descriptor);
                 driver.static_inputs.retain(|other| *other != at);
+                if driver.straight == Some(at) {
+                    driver.straight = None;
+                }
                 if driver.hot == Some(at) {
                     driver.hot = None;
                     driver.is_unwatched = false;
