@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
+use crate::cores;
 use crate::ends::{PingReport, StreamReport};
 use crate::pattern::SEQUENCE_BYTES;
 use crate::process::Process;
@@ -198,6 +199,21 @@ pub struct Stage {
     pub relay: Option<Process>,
     /// The files that they use, removed after them.
     pub files: Option<TempDir>,
+}
+
+impl Stage {
+    /// Keeps the ends on a processor each, where there are two.
+    ///
+    /// # Errors
+    ///
+    /// If one of them has gone, or may not run there.
+    pub fn keep_apart(&self) -> io::Result<()> {
+        if let Some([source, sink]) = cores::two() {
+            self.source.keep_on(source)?;
+            self.sink.keep_on(sink)?;
+        }
+        Ok(())
+    }
 }
 
 /// What an end reports, as one line of JSON.

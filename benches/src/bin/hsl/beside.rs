@@ -7,13 +7,13 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use madgate_benches::cluster::{BenchNetwork, write_cluster};
-use madgate_benches::contestant::{Measure, Stage};
+use madgate_benches::contestant::Measure;
 use madgate_benches::madgate::stage_madgate;
 use madgate_benches::rounds::measure;
 use madgate_benches::samples::Samples;
 use madgate_benches::table::Table;
 use madgate_benches::waiting::Wait;
-use madgate_benches::{Figures, Point, Timing, cores};
+use madgate_benches::{Figures, Point, Timing};
 use serde::Serialize;
 
 use crate::exchange::both_ends;
@@ -325,7 +325,7 @@ fn messages(what: What, protocol: &'static str, effort: Effort) -> io::Result<f6
         message_bytes: what.bytes(),
     };
     let stage = stage_madgate(point, timing, files, &cluster, || Ok(None))?;
-    keep(&stage)?;
+    stage.keep_apart()?;
     let mut figures = Figures::default();
     measure(stage, point, timing, &mut figures)?;
     let figure = match what {
@@ -335,13 +335,4 @@ fn messages(what: What, protocol: &'static str, effort: Effort) -> io::Result<f6
     figure
         .median()
         .ok_or_else(|| io::Error::other("nothing was measured"))
-}
-
-/// Each end on a processor of its own, where there are two.
-fn keep(stage: &Stage) -> io::Result<()> {
-    if let Some([source, sink]) = cores::two() {
-        stage.source.keep_on(source)?;
-        stage.sink.keep_on(sink)?;
-    }
-    Ok(())
 }

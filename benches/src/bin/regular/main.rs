@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod apart;
 mod direct;
 
 use std::io::{self, Write};
@@ -26,6 +27,7 @@ use madgate_benches::waiting::Wait;
 use madgate_benches::{Contestant, Machine, Point, rounds};
 use serde::Serialize;
 
+use apart::Apart;
 use direct::{DirectTcp, DirectUnix};
 
 /// What is measured: bandwidth, rate of small messages, latency.
@@ -62,6 +64,9 @@ struct Arguments {
     /// How the ends wait.
     #[arg(long, value_enum, default_value = "adaptive")]
     wait: Wait,
+    /// Where the ends run.
+    #[arg(long, value_enum, default_value = "apart")]
+    place: Place,
     /// Measure the paths of madgate that it concerns once more with this in their cluster file, as
     /// `madgate-tcp-set` and the like: SECTION is network, tcp, shm, hsl, channel or endpoint. May
     /// be given several times.
@@ -69,6 +74,16 @@ struct Arguments {
     settings: Vec<Setting>,
     #[command(subcommand)]
     child: Option<ChildCommand>,
+}
+
+/// Where the ends run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Place {
+    /// Each on a processor of its own, as those of two hosts do.
+    Apart,
+    /// Where the system puts them: now apart, now beside each other, where one waits for the
+    /// other.
+    Anywhere,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -126,6 +141,12 @@ fn bench(arguments: &Arguments) -> io::Result<()> {
         })
         .collect();
     contestants.extend(with_settings(arguments)?);
+    if arguments.place == Place::Apart {
+        contestants = contestants
+            .into_iter()
+            .map(|contestant| -> Box<dyn Contestant> { Box::new(Apart(contestant)) })
+            .collect();
+    }
     let points = arguments.rounds.points(&POINTS);
     let results = rounds::run(&contestants, &points, &arguments.rounds)?;
     if arguments.json {
