@@ -42,6 +42,8 @@ pub(crate) struct Engine {
     pub(crate) tally: Tally,
     /// About what members do.
     complaints: Complaints,
+    /// The same, for connections that broke.
+    breakages: Complaints,
     shared: Mutex<Shared>,
     pub(crate) clock: Clock,
     stopping: AtomicBool,
@@ -252,6 +254,7 @@ impl Engine {
             networks,
             tally: Tally::default(),
             complaints: Complaints::default(),
+            breakages: Complaints::default(),
             shared: Mutex::new(shared),
             clock: Clock::start(),
             stopping: AtomicBool::new(false),
@@ -407,13 +410,18 @@ impl Engine {
             return;
         }
         let peer = self.cluster.node_name(link.request.peer);
-        if fault.is_misbehaviour() {
+        let complaints = if fault.is_misbehaviour() {
             add(&self.tally.misbehaved, 1);
-            if let Some(withheld) = self.complaints.may_warn(self.now()) {
+            Some(&self.complaints)
+        } else {
+            fault.is_breakage().then_some(&self.breakages)
+        };
+        match complaints.map(|complaints| complaints.may_warn(self.now())) {
+            Some(Some(withheld)) => {
                 tracing::warn!(peer, kind = ?link.request.kind, withheld, "link closed: {fault}");
             }
-        } else {
-            tracing::debug!(peer, kind = ?link.request.kind, "link closed: {fault}");
+            Some(None) => {}
+            None => tracing::debug!(peer, kind = ?link.request.kind, "link closed: {fault}"),
         }
         let now = self.now();
         let dial_again = {

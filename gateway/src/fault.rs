@@ -1,5 +1,6 @@
 //! What a member can do wrong; its link is closed for it, and nothing else.
 
+use madgate_bmm::OutboxError;
 use madgate_gtm::wire::WireError;
 use madgate_gtm::{Kind, Violation};
 use madgate_tm::LaneError;
@@ -12,7 +13,7 @@ pub(crate) enum Fault {
     Lane(#[from] LaneError),
     /// Something could not be sent on it.
     #[error(transparent)]
-    Outbox(#[from] madgate_bmm::OutboxError),
+    Outbox(#[from] OutboxError),
     /// Bytes that are no frame.
     #[error("it sent what is no frame: {0}")]
     Wire(#[from] WireError),
@@ -48,6 +49,15 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
+    /// Whether the connection broke: the peer did not close it.
+    pub(crate) const fn is_breakage(&self) -> bool {
+        matches!(
+            self,
+            Self::Lane(LaneError::Broken(_))
+                | Self::Outbox(OutboxError::Lane(LaneError::Broken(_)))
+        )
+    }
+
     /// Whether the peer did what no node of this version does.
     pub(crate) const fn is_misbehaviour(&self) -> bool {
         matches!(

@@ -197,7 +197,7 @@ fn a_receiver_that_is_stopped_is_given_up() {
     serve.signal(Signal::STOP);
     copy.end().failed_with(&[
         UNFINISHED,
-        "nothing was heard for 11s: the process there is stopped; or the gateway cannot reach this node",
+        "nothing was heard for 11s: the process there is stopped; or a network on the way is cut",
     ]);
     serve.kill();
     assert!(!world.served().join("large").exists());

@@ -20,6 +20,7 @@
 mod support;
 
 mod blocking;
+mod cut;
 mod dead_peers;
 mod hostile;
 mod latency;

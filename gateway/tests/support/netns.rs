@@ -19,7 +19,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
-use std::sync::{Once, OnceLock};
+use std::sync::{Mutex, Once, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -152,7 +152,8 @@ impl Drop for Host {
 pub struct Switch {
     host: Host,
     subnet: Subnet,
-    attached: AtomicU16,
+    /// Where its cables go, in the order in which hosts were attached.
+    ports: Mutex<Vec<String>>,
 }
 
 impl Switch {
@@ -166,27 +167,45 @@ impl Switch {
         Ok(Self {
             host,
             subnet: Subnet::next(),
-            attached: AtomicU16::new(0),
+            ports: Mutex::default(),
         })
     }
 
     /// Attaches `host` by a cable of `rate`, and says which address it got.
     pub fn attach(&self, host: &Host, rate: Rate) -> io::Result<Ipv4Addr> {
         let (inner, port) = cable(host, &self.host, rate)?;
-        run(&[
-            "ip",
-            "-n",
-            &self.host.name,
-            "link",
-            "set",
-            &port,
-            "master",
-            "bridge",
-        ])?;
-        let place = self.attached.fetch_add(1, Ordering::Relaxed) + 1;
+        self.set_port(&port, &["master", "bridge"])?;
+        let place = {
+            let mut ports = self.ports.lock().unwrap_or_else(PoisonError::into_inner);
+            ports.push(port);
+            u16::try_from(ports.len()).map_err(io::Error::other)?
+        };
         let address = self.subnet.address(place);
         give_address(host, &inner, address)?;
         Ok(address)
+    }
+
+    /// From now on nothing passes from or to the host with this address, and nobody is told.
+    pub fn cut(&self, address: Ipv4Addr) -> io::Result<()> {
+        self.set_port(&self.port(address)?, &["nomaster"])
+    }
+
+    /// It passes again.
+    pub fn mend(&self, address: Ipv4Addr) -> io::Result<()> {
+        self.set_port(&self.port(address)?, &["master", "bridge"])
+    }
+
+    fn port(&self, address: Ipv4Addr) -> io::Result<String> {
+        let [.., place] = address.octets();
+        let ports = self.ports.lock().unwrap_or_else(PoisonError::into_inner);
+        let port = usize::from(place).checked_sub(1);
+        port.and_then(|port| ports.get(port).cloned())
+            .ok_or_else(|| io::Error::other(format!("no host has {address}")))
+    }
+
+    fn set_port(&self, port: &str, how: &[&str]) -> io::Result<()> {
+        let before = ["ip", "-n", &self.host.name, "link", "set", port];
+        run(&[&before, how].concat())
     }
 }
 

@@ -237,6 +237,16 @@ impl Cluster {
         self.network(network).endpoint(&text).ok()
     }
 
+    /// A node on a network, for people: `gw over left at 10.0.0.9:7100`.
+    pub(crate) fn place(&self, node: NodeId, network: NetworkId) -> String {
+        let name = self.node_name(node);
+        let over = &self.network(network).name;
+        match self.address(node, network) {
+            Some(endpoint) => format!("{name} over {over} at {endpoint}"),
+            None => format!("{name} over {over}"),
+        }
+    }
+
     /// The networks, in the order of the file.
     #[must_use]
     pub fn networks(&self) -> &[Network] {

@@ -169,12 +169,8 @@ impl Agent {
     pub(super) fn fail_attempt(&mut self, attempt: Attempt, error: &HandshakeError, now: Instant) {
         let request = attempt.key.request;
         let cluster = self.member.cluster();
-        let peer = cluster.node_name(request.peer);
-        let network = &cluster.network(request.network).name;
-        let text = match cluster.address(request.peer, request.network) {
-            Some(endpoint) => format!("{peer} over {network} at {endpoint}: {error}"),
-            None => format!("{peer} over {network}: {error}"),
-        };
+        let place = cluster.place(request.peer, request.network);
+        let text = format!("{place}: {error}");
         let is_refusal = error.is_refusal();
         if let Some(event) = self.dials.fail(attempt, &text, is_refusal, now) {
             // At once, as those who wait for the link hear of it only when they give up.

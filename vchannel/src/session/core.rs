@@ -475,8 +475,9 @@ impl Core {
     }
 
     /// A link is lost. One that was dialled stays, to be dialled again; one that was
-    /// accepted goes, and its flows go over another. Returns its number at the conductor.
-    pub(crate) fn link_is_lost(&mut self, index: u32, now: Time) -> Option<u64> {
+    /// accepted goes, and its flows go over another, which knows `why` they had to. Returns its
+    /// number at the conductor.
+    pub(crate) fn link_is_lost(&mut self, index: u32, why: String, now: Time) -> Option<u64> {
         let link = self.links[index as usize].as_mut()?;
         link.output.take()?;
         let (id, request) = (link.id, link.request);
@@ -506,6 +507,9 @@ impl Core {
                 Some(link) => link,
                 None => self.dialed_link(request),
             };
+            if let Some(link) = &mut self.links[to as usize] {
+                link.last_error = Some(why);
+            }
             for flow in flows {
                 self.out_flows[flow as usize].flow.handle_link_lost(now);
                 self.move_flow(flow, to, now);

@@ -200,14 +200,15 @@ impl Inner {
         let Some(link) = &core.links[index as usize] else {
             return;
         };
-        let peer = link.request.peer;
+        let (peer, network) = (link.request.peer, link.request.network);
         match error {
             InputError::Lane(LaneError::Closed) => {
                 tracing::debug!(peer = core.cluster.node_name(peer), "link closed");
             }
             error => tracing::warn!(peer = core.cluster.node_name(peer), "link closed: {error}"),
         }
-        let id = core.link_is_lost(index, self.now());
+        let why = format!("{}: {error}", self.cluster.place(peer, network));
+        let id = core.link_is_lost(index, why, self.now());
         self.wake_waiters(&core);
         drop(core);
         if let Some(id) = id {

@@ -85,7 +85,7 @@ pub(crate) enum SendError<E: std::error::Error + 'static> {
     Refused(String),
     /// The receiver is not known to be gone, and says nothing.
     #[error(
-        "nothing was heard for {}: the process there is stopped; or the gateway cannot reach this node, and its log says why",
+        "nothing was heard for {}: the process there is stopped; or a network on the way is cut, or lets no answers through, and the log of a gateway says where",
         format_duration(*.0)
     )]
     Silent(Duration),
