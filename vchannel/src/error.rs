@@ -185,11 +185,12 @@ impl PackError {
         node: String,
         within: Duration,
         link_error: Option<String>,
+        gateways: &[String],
         messages: Range<u32>,
     ) -> Self {
         match failure {
             Failure::Unreachable { last } => {
-                let reason = link_error.or_else(|| last.map(|last| say(last).to_owned()));
+                let reason = link_error.or_else(|| last.map(|last| say(last, gateways)));
                 Self::Unreachable {
                     node,
                     within,
@@ -203,18 +204,24 @@ impl PackError {
     }
 }
 
-/// What a refusal means, for people.
-fn say(refusal: Refusal) -> &'static str {
-    match refusal {
+/// What a refusal means, for people; a gateway that refuses is one of `gateways`.
+fn say(refusal: Refusal, gateways: &[String]) -> String {
+    let gateway = match gateways {
+        [] => "a gateway on the way".to_owned(),
+        [gateway] => gateway.clone(),
+        gateways => format!("one of the gateways {}", gateways.join(", ")),
+    };
+    let what = match refusal {
+        Refusal::LinkLost => return format!("the link of {gateway} was lost"),
+        Refusal::LinkDown => return format!("{gateway} has no link onwards; its log says why"),
         Refusal::NoRoom => "a node on the way has no memory for another flow",
         Refusal::Unknown => "a node on the way keeps forgetting the flow",
-        Refusal::LinkLost => "the link of a gateway on the way was lost",
-        Refusal::LinkDown => "a gateway on the way has no link onwards; its log says why",
         Refusal::OtherIncarnation => "the node was restarted",
         Refusal::Corrupt => "frames arrive corrupt",
         Refusal::NoRoute => "a node on the way knows no route",
         Refusal::NoChannel => "the node has no such channel",
-    }
+    };
+    what.to_owned()
 }
 
 /// Why a message could not be sent without waiting; what was to be sent comes back.

@@ -162,7 +162,7 @@ fn one_that_stays_cut_is_reported() {
     let _alone = alone();
     for (side, why) in [
         (Side::Left, "gw over left"),
-        (Side::Right, "a gateway on the way"),
+        (Side::Right, "gw has no link onwards"),
     ] {
         let mut scene = Scene::new("link_timeout = \"2s\"");
         scene.cut(side);

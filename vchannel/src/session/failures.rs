@@ -123,7 +123,32 @@ impl Core {
             .and_then(|link| link.last_error.clone().filter(|_| link.output.is_none()));
         let node = self.destination_of(flow);
         let within = self.cluster.link_timeout();
-        PackError::of_failure(lost.failure, node, within, link_error, lost.messages)
+        let gateways = self.gateways_of(flow);
+        PackError::of_failure(
+            lost.failure,
+            node,
+            within,
+            link_error,
+            &gateways,
+            lost.messages,
+        )
+    }
+
+    /// The names of the gateways that a flow crosses, in order.
+    fn gateways_of(&self, flow: &OutFlow) -> Vec<String> {
+        let key = flow.flow.flow();
+        let to = self.cluster.node_with_rank(key.destination);
+        let routes = self
+            .routes
+            .get(usize::from(key.channel))
+            .and_then(Option::as_ref);
+        let route = to
+            .zip(routes)
+            .and_then(|(to, routes)| routes.route(self.node, to).ok());
+        route.map_or_else(Vec::new, |route| {
+            let names = route.gateways().map(|node| self.cluster.node_name(node));
+            names.map(str::to_owned).collect()
+        })
     }
 
     /// The name of the node that a flow goes to.
