@@ -7,6 +7,7 @@ use madgate_tm::Endpoint;
 
 use super::id::{ChannelId, NetworkId, NodeId};
 use super::mistake::Report;
+use super::nodes::NodeGroup;
 use super::{Channel, Cluster};
 
 /// Checks a cluster; `networks` and `channels` are where each of them stands.
@@ -44,14 +45,27 @@ fn check_reach(cluster: &Cluster, id: ChannelId, span: &Range<usize>, report: &m
     let Some((first, island)) = with_nodes.next() else {
         return;
     };
-    if let Some((other, _)) = with_nodes.find(|(_, other)| *other != island) {
+    if let Some((other, other_island)) = with_nodes.find(|(_, other)| *other != island) {
+        let on = |group: &NodeGroup, island: usize| {
+            let mut networks = channel.networks.iter().zip(&islands);
+            let is_on = |id: NetworkId| group.addresses.iter().any(|at| at.network == id);
+            networks.any(|(network, at)| *at == island && is_on(*network))
+        };
+        let joins = |group: &&NodeGroup| on(group, *island) && on(group, *other_island);
+        let between = cluster.nodes.groups().iter().find(joins);
+        let between = between.map(|group| cluster.node_name(NodeId(group.ranks.start)));
         let (first, other) = (&cluster.network(*first).name, &cluster.network(*other).name);
         let message = format!(
             "the nodes of channel \"{}\" cannot all reach each other: there is no way from network \"{first}\" to network \"{other}\"",
             channel.name
         );
-        let help = "give a node addresses on both and write `gateway = true` in it, or leave one network out";
-        report.mistake(span, message, help);
+        let help = match between {
+            Some(node) => format!(
+                "{node} has addresses on both: write `gateway = true` in it, if it is to forward between them"
+            ),
+            None => "give a node addresses on both and write `gateway = true` in it, or leave one network out".to_owned(),
+        };
+        report.mistake(span, message, &help);
     }
 }
 

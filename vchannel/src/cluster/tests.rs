@@ -176,6 +176,11 @@ fn every_mistake_is_found() {
             "",
             "there is no way from network \"left\" to network \"right\"",
         ),
+        (
+            "gateway = true",
+            "",
+            "gw has addresses on both: write `gateway = true` in it",
+        ),
         ("gateway = true", "gateway = 1", "should be true or false"),
         ("\"64KiB\"", "0", "out of bounds"),
         ("\"64KiB\"", "\"1TiB\"", "out of bounds"),

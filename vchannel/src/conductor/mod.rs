@@ -248,6 +248,10 @@ fn hint(endpoint: &Endpoint, error: &io::Error) -> String {
             "; {} cannot be made as a folder: write another `directory` for this network",
             folder.display()
         ),
+        (Kind::PermissionDenied, None) => {
+            "; ports below 1024 are for root: write a higher one in the cluster file".to_owned()
+        }
+        (_, None) => "; is the address in the cluster file one of this host's?".to_owned(),
         _ => String::new(),
     }
 }

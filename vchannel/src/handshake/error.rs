@@ -25,7 +25,7 @@ pub enum HandshakeError {
     /// The cluster files differ in what they mean.
     #[error(
         "the peer has another cluster file; every node needs the same session, networks, \
-         nodes and channels in it"
+         nodes and channels in it: compare the digests that `madgate check` prints"
     )]
     OtherCluster,
     /// The session keys differ.

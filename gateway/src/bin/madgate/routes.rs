@@ -236,6 +236,9 @@ fn channels(cluster: &Cluster, name: Option<&str>) -> Result<Vec<ChannelId>, Fai
 
 fn node(cluster: &Cluster, name: &str) -> Result<NodeId, Failure> {
     cluster.node(name).ok_or_else(|| {
+        if name.contains('[') {
+            return Failure::new(format!("\"{name}\" is a range: name one of its nodes"));
+        }
         Failure::new(format!(
             "the cluster file has no node \"{name}\"; `madgate check` lists the nodes"
         ))

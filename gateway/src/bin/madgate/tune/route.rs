@@ -46,6 +46,8 @@ pub(crate) struct Route<'a> {
     channel_name: String,
     /// Every other node of the route, farthest first.
     peers: Vec<NodeId>,
+    /// Those of them that have answered, and so are to be told when it is over.
+    begun: Vec<NodeId>,
     networks: Vec<String>,
     tag: u64,
     number: u64,
@@ -91,6 +93,7 @@ impl<'a> Route<'a> {
             to,
             channel_name,
             peers,
+            begun: Vec::new(),
             networks: networks.collect(),
             tag: RandomState::new().build_hasher().finish(),
             number: 0,
@@ -132,6 +135,7 @@ impl<'a> Route<'a> {
         let mut processors: Option<Vec<usize>> = None;
         for (place, peer) in self.peers.clone().into_iter().enumerate() {
             let state = self.ask(peer, names, |_| true)?;
+            self.begun.push(peer);
             self.compare(peer, names, &state);
             // The first one is the destination.
             if place > 0 {
@@ -242,7 +246,7 @@ impl<'a> Route<'a> {
     /// Sends everybody back to the values of their files, and leaves the session. Who does not
     /// hear it goes back when its lease ends.
     pub(crate) fn end(mut self) {
-        for peer in self.peers.clone() {
+        for peer in std::mem::take(&mut self.begun) {
             if let Err(failure) = self.request(peer, &Order::End, END_LIMIT, |_| true) {
                 tracing::warn!(
                     "{} goes back to its own values within {} s: {failure}",
