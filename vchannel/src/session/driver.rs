@@ -403,7 +403,12 @@ impl Inner {
     }
 
     /// Receives from one lane; closes its link when the lane fails.
-    fn receive(&self, driver: &mut Driver, index: usize, goal: &mut Goal<'_, '_>) -> bool {
+    pub(super) fn receive(
+        &self,
+        driver: &mut Driver,
+        index: usize,
+        goal: &mut Goal<'_, '_>,
+    ) -> bool {
         let Some(Some(input)) = driver.inputs.get_mut(index) else {
             return false;
         };
@@ -595,7 +600,7 @@ impl Inner {
 
     /// Does what cannot be done where it was noticed: closes links that failed when
     /// something was sent, asks for links, sends what waits.
-    fn do_chores(&self, driver: &mut Driver) {
+    pub(super) fn do_chores(&self, driver: &mut Driver) {
         let broken = {
             let mut core = self.lock();
             if !core.has_chores() && driver.deaf.is_empty() {

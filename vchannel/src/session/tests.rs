@@ -2,20 +2,26 @@
 
 use std::fs;
 use std::net::Ipv4Addr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use bytes::{Bytes, BytesMut};
 use madgate_gtm::wire::{HEADER_BYTES, Kind, ReceiveMode};
 use madgate_gtm::{Header, Time};
-use madgate_tm::{Interest, LaneClass, LaneError, LaneReceiver, ReceivedSlot, Shape};
+use madgate_tm::{
+    Interest, LaneClass, LaneError, LaneReceiver, LaneSender, LentSlot, Piece, Poller,
+    ReceivedSlot, Shape,
+};
 use tempfile::TempDir;
 
 use super::Session;
 use super::core::Core;
+use super::driver::Driver;
 use super::input::{Input, InputError};
-use super::links::Link;
+use super::links::{CONTROL_BYTES_MOST, Link, LinkOutput, OUTBOX_BYTES};
 use super::wait::Goal;
 use crate::cluster::Cluster;
 use crate::conductor::{LinkKind, LinkRequest};
@@ -175,8 +181,22 @@ fn two_that_talk_both_ways_share_a_link() {
 #[derive(Debug)]
 struct Ending {
     slots: std::vec::IntoIter<[u8; HEADER_BYTES]>,
+    taken: Arc<AtomicUsize>,
     /// To have a descriptor.
-    file: fs::File,
+    file: OwnedFd,
+}
+
+impl Ending {
+    /// With so many pings, and a descriptor that can be waited for.
+    fn with_pings(count: u64) -> Self {
+        let ping = |number| Header::echo(Kind::Ping, number).to_control_frame();
+        let slots: Vec<_> = (0..count).map(ping).collect();
+        Self {
+            slots: slots.into_iter(),
+            taken: Arc::default(),
+            file: UnixStream::pair().unwrap().0.into(),
+        }
+    }
 }
 
 impl LaneReceiver for Ending {
@@ -198,6 +218,7 @@ impl LaneReceiver for Ending {
     fn try_receive_copy(&mut self, into: &mut BytesMut) -> Result<Option<usize>, LaneError> {
         let slot = self.slots.next().ok_or(LaneError::Closed)?;
         into.extend_from_slice(&slot);
+        self.taken.fetch_add(1, Ordering::Relaxed);
         Ok(Some(slot.len()))
     }
 
@@ -212,24 +233,70 @@ impl LaneReceiver for Ending {
     fn acknowledge_wake(&mut self) {}
 }
 
-#[test]
-fn what_a_peer_sent_before_it_went_is_taken_in() {
-    let (_files, a, b) = pair("shm", ["a", "b"]);
-    let inner = a.inner();
+/// A link of a's to b that no conductor knows of.
+fn unknown_link(a: &Session, b: &Session) -> u32 {
     let request = LinkRequest {
         kind: LinkKind::Regular,
         network: a.cluster().networks_of(a.node()).next().unwrap(),
         peer: b.node(),
     };
-    let link = {
-        let mut core = inner.lock();
-        core.add_link(Link::new(request, false))
-    };
-    let ping = |number| Header::echo(Kind::Ping, number).to_control_frame();
+    let mut core = a.inner().lock();
+    core.add_link(Link::new(request, false))
+}
+
+/// A driver beside the session's own, for links that no conductor knows of.
+fn other_driver() -> Driver {
+    let (_, events) = crossbeam_channel::bounded(1);
+    Driver::new(Poller::new().unwrap(), events)
+}
+
+#[test]
+fn what_one_lane_holds_is_taken_in_when_the_other_has_ended() {
+    let (_files, a, b) = pair("shm", ["a", "b"]);
+    let inner = a.inner();
+    let link = unknown_link(&a, &b);
+    let mut driver = other_driver();
+    let (urgent, bulk) = (Ending::with_pings(2), Ending::with_pings(0));
+    let taken = Arc::clone(&urgent.taken);
+    for (class, lane) in [(LaneClass::Urgent, urgent), (LaneClass::Bulk, bulk)] {
+        let input = Input::new(link, class, Box::new(lane), 1 << 20);
+        inner.add_input(&mut driver, input);
+    }
+    let mut look = |_: &mut Core| false;
+    let mut goal = Goal::new(None, &mut look);
+    assert!(inner.receive(&mut driver, 1, &mut goal), "it has ended");
+    assert_eq!(taken.load(Ordering::Relaxed), 2);
+    assert!(driver.inputs.iter().all(Option::is_none));
+}
+
+#[test]
+fn a_link_that_cannot_be_waited_for_is_closed() {
+    let (_files, a, b) = pair("shm", ["a", "b"]);
+    let inner = a.inner();
+    let mut driver = other_driver();
     let lane = Ending {
-        slots: vec![ping(1), ping(2)].into_iter(),
-        file: fs::File::open("/dev/null").unwrap(),
+        // Pollers take none of the kind.
+        file: fs::File::open("/dev/null").unwrap().into(),
+        ..Ending::with_pings(0)
     };
+    let input = Input::new(
+        unknown_link(&a, &b),
+        LaneClass::Urgent,
+        Box::new(lane),
+        1 << 20,
+    );
+    inner.add_input(&mut driver, input);
+    assert!(driver.has_chores);
+    inner.do_chores(&mut driver);
+    assert!(driver.inputs.iter().all(Option::is_none));
+}
+
+#[test]
+fn what_a_peer_sent_before_it_went_is_taken_in() {
+    let (_files, a, b) = pair("shm", ["a", "b"]);
+    let inner = a.inner();
+    let link = unknown_link(&a, &b);
+    let lane = Ending::with_pings(2);
     let mut input = Input::new(link, LaneClass::Urgent, Box::new(lane), 1 << 20);
     let mut receive = || {
         let mut look = |_: &mut Core| false;
@@ -247,4 +314,61 @@ fn what_a_peer_sent_before_it_went_is_taken_in() {
         receive(),
         Err(InputError::Lane(LaneError::Closed))
     ));
+}
+
+/// A lane whose peer takes nothing.
+#[derive(Debug)]
+struct Full(OwnedFd);
+
+impl LaneSender for Full {
+    fn shape(&self) -> Shape {
+        Shape::Dynamic { gather_limit: 2 }
+    }
+
+    fn try_send(&mut self, _: &[Piece<'_>]) -> Result<usize, LaneError> {
+        Ok(0)
+    }
+
+    fn try_lend(&mut self) -> Result<Option<LentSlot>, LaneError> {
+        Err(LaneError::WrongShape("slots"))
+    }
+
+    fn commit(&mut self, _: LentSlot, _: usize) -> Result<(), LaneError> {
+        Err(LaneError::WrongShape("slots"))
+    }
+
+    fn arm(&mut self) -> Result<bool, LaneError> {
+        Ok(true)
+    }
+
+    fn descriptor(&self) -> (BorrowedFd<'_>, Interest) {
+        (self.0.as_fd(), Interest::Writable)
+    }
+
+    fn acknowledge_wake(&mut self) {}
+}
+
+#[test]
+fn answers_to_a_peer_that_takes_none_are_bounded() {
+    let (_files, a, b) = pair("shm", ["a", "b"]);
+    let inner = a.inner();
+    let link = unknown_link(&a, &b);
+    let full = || Box::new(Full(UnixStream::pair().unwrap().0.into()));
+    let output = Arc::new(LinkOutput::new(full(), full()));
+    let with_link = |what: &mut dyn FnMut(&mut Link)| {
+        what(inner.lock().links[link as usize].as_mut().unwrap());
+    };
+    with_link(&mut |link| link.output = Some(Arc::clone(&output)));
+    let most = OUTBOX_BYTES + CONTROL_BYTES_MOST;
+    for _ in 0..=2 * most / CONTROL_BYTES_MOST {
+        with_link(&mut |link| {
+            while link.control.len() < CONTROL_BYTES_MOST {
+                link.push_control(&Header::echo(Kind::Pong, 1));
+            }
+        });
+        inner.flush(link);
+        output.lock().urgent.is_blocked = false;
+    }
+    let waiting = output.lock().urgent.outbox.queued_bytes();
+    assert!(waiting > 0 && waiting <= most, "{waiting} bytes");
 }
