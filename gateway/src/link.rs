@@ -6,13 +6,12 @@ use std::time::Duration;
 
 use madgate_bmm::{Buffer, Outbox, Policy};
 use madgate_gtm::transit::{Departure, LinkId};
-use madgate_gtm::wire::HEADER_BYTES;
+use madgate_gtm::wire::{HEADER_BYTES, first_frame_bytes};
 use madgate_gtm::{Header, Kind, Time};
 use madgate_tm::{LaneClass, LaneSender, Shape};
 use madgate_vchannel::conductor::LinkRequest;
 
 use crate::instruments::Arrival;
-use crate::scan::frame_length;
 
 /// Pings and pongs that wait for a link at most.
 const ECHOES_MOST: usize = 16;
@@ -302,7 +301,7 @@ impl LaneOutput {
             (Shape::Static { .. }, LaneClass::Bulk) => Policy::Eager,
             _ => Policy::Gathering,
         };
-        let outbox = Outbox::new(shape, policy, frame_length);
+        let outbox = Outbox::new(shape, policy, first_frame_bytes);
         Self {
             sender: Some(sender),
             outbox,
@@ -335,7 +334,7 @@ impl LaneOutput {
         self.outbox = Outbox::new(
             Shape::Dynamic { gather_limit: 1 },
             Policy::Eager,
-            frame_length,
+            first_frame_bytes,
         );
         self.is_blocked = false;
         self.is_watched = false;

@@ -172,18 +172,6 @@ impl Rules {
     }
 }
 
-/// Length of the frame that some checked bytes start with, for lanes that cut at frames.
-pub(crate) fn frame_length(bytes: &[u8]) -> usize {
-    match bytes.first_chunk::<HEADER_BYTES>() {
-        Some(&[_, _, _, _, _, _, _, _, _, _, _, _, a, b, c, d, ..]) => {
-            // A frame is shorter than 16 MiB.
-            let length = usize::try_from(u32::from_le_bytes([a, b, c, d])).unwrap_or(usize::MAX);
-            HEADER_BYTES.saturating_add(length).min(bytes.len())
-        }
-        None => bytes.len(),
-    }
-}
-
 /// What a flow's source may still send, as bytes on the wire at least: frames cost more in
 /// credit than their headers are long.
 pub(crate) fn bytes_of_credit(promised: u64, fragment_bytes: usize) -> usize {

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use madgate_gtm::FlowKey;
-use madgate_gtm::wire::{OPENING_BYTES, URGENT_FRAME_BYTES, WireError};
+use madgate_gtm::wire::{OPENING_BYTES, URGENT_FRAME_BYTES, WireError, first_frame_bytes};
 
 use super::*;
 
@@ -82,7 +82,7 @@ fn see(bytes: &[u8], items: &[Item], seen: &mut Vec<Seen>) {
                 let mut position = run.start;
                 let mut count = 0;
                 while !rest.is_empty() {
-                    let (frame, behind) = rest.split_at(frame_length(rest));
+                    let (frame, behind) = rest.split_at(first_frame_bytes(rest));
                     let header = Header::parse(frame.first_chunk().unwrap()).unwrap();
                     assert_eq!((header.flow, header.label), (run.flow, run.label));
                     assert_eq!(header.position, position);

@@ -15,6 +15,16 @@ pub(crate) fn frame_bytes(frame: &[u8]) -> usize {
     HEADER_BYTES + payload_bytes(frame)
 }
 
+/// Bytes of the frame that `frames` start with, for lanes that cut at frames; no more than there
+/// are. Its header is one that this node made or has checked.
+#[must_use]
+pub fn first_frame_bytes(frames: &[u8]) -> usize {
+    if frames.len() < HEADER_BYTES {
+        return frames.len();
+    }
+    frame_bytes(frames).min(frames.len())
+}
+
 /// Whether any flag of `flags` is set.
 pub(crate) fn has_any(frame: &[u8], flags: Flags) -> bool {
     frame[1] & flags.bits() != 0

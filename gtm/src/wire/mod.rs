@@ -16,6 +16,7 @@ pub mod raw;
 mod tests;
 
 pub use descriptor::{DESCRIPTOR_BYTES, Descriptor, ReceiveMode, SendMode};
+pub use encoded::first_frame_bytes;
 pub use error::WireError;
 pub use header::{
     CHARGE_PER_FRAME, CHARGE_PER_MESSAGE, FlowKey, HEADER_BYTES, Header, MAX_PAYLOAD_BYTES,

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use madgate_bmm::{Buffer, Flushed, Outbox, OutboxError, Policy};
-use madgate_gtm::wire::HEADER_BYTES;
+use madgate_gtm::wire::{HEADER_BYTES, first_frame_bytes};
 use madgate_gtm::{Header, Time};
 use madgate_tm::{LaneClass, LaneSender, Shape};
 
@@ -185,7 +185,7 @@ impl Lanes {
 
 impl LaneOutput {
     fn new(sender: Box<dyn LaneSender>) -> Self {
-        let outbox = Outbox::new(sender.shape(), Policy::Gathering, frame_length);
+        let outbox = Outbox::new(sender.shape(), Policy::Gathering, first_frame_bytes);
         Self {
             sender,
             outbox,
@@ -219,16 +219,4 @@ impl LaneOutput {
     pub(crate) fn has_room(&self) -> bool {
         !self.is_blocked && self.outbox.queued_bytes() < OUTBOX_BYTES
     }
-}
-
-/// Length of the frame that `bytes`, which this node encoded, start with.
-fn frame_length(bytes: &[u8]) -> usize {
-    match bytes.first_chunk::<HEADER_BYTES>() {
-        Some(header) => HEADER_BYTES + length_field(header) as usize,
-        None => bytes.len(),
-    }
-}
-
-fn length_field(header: &[u8; HEADER_BYTES]) -> u32 {
-    u32::from_le_bytes([header[12], header[13], header[14], header[15]])
 }
