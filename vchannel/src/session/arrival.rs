@@ -10,7 +10,7 @@ use madgate_gtm::{
     Violation,
 };
 
-use super::core::{Core, SWEEP};
+use super::core::Core;
 use super::crumbs::Crumbs;
 use super::early;
 use super::flows::InFlow;
@@ -120,7 +120,7 @@ impl Core {
                 } else {
                     flow.held.clear();
                     flow.flow.suspend(budget, now);
-                    self.sweep_at.get_or_insert(now + SWEEP);
+                    self.lost_at = Some(now);
                 }
             }
         }

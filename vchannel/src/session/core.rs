@@ -19,11 +19,11 @@ use crate::conductor::{LinkKind, LinkRequest};
 use crate::topology::Routes;
 
 /// How often flows are looked at for what is due, while there is something.
-pub(super) const SWEEP: Duration = Duration::from_millis(10);
+const SWEEP: Duration = Duration::from_millis(10);
 
 /// How long at most until the next look, while a flow has deadlines: what arrives or is
 /// packed meanwhile may bring a nearer one.
-const SWEEP_MOST: Duration = Duration::from_millis(50);
+pub(super) const SWEEP_MOST: Duration = Duration::from_millis(50);
 
 /// Two small messages within this time are a burst: the second and what follows gather.
 const BURST: Duration = Duration::from_micros(20);
@@ -83,7 +83,10 @@ pub(crate) struct Core {
 
     /// Acknowledgements to come, oldest first.
     pub(super) timed: VecDeque<(Time, u32)>,
+    /// When flows from here are to be looked at for what is due.
     pub(super) sweep_at: Option<Time>,
+    /// When those to here whose way is lost are.
+    pub(super) lost_at: Option<Time>,
     /// When sources that have fallen silent are to be looked for.
     pub(super) forget_at: Option<Time>,
     /// Whether there was no deadline before: a driver that sleeps does not know of one.
@@ -141,6 +144,7 @@ impl Core {
             blocked: Vec::new(),
             timed: VecDeque::new(),
             sweep_at: None,
+            lost_at: None,
             forget_at: None,
             has_first_deadline: false,
             callers: 0,
@@ -518,6 +522,7 @@ impl Core {
         self.broken.retain(|broken| *broken != index);
         self.blocked.retain(|blocked| *blocked != index);
         self.sweep_at = Some(now);
+        self.lost_at = Some(now);
         Some(id)
     }
 
@@ -554,8 +559,8 @@ impl Core {
     /// When [`handle_timeout`](Self::handle_timeout) has something to do.
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         let acknowledge = self.timed.front().map(|(at, _)| *at);
-        let others = self.sweep_at.into_iter().chain(self.forget_at);
-        acknowledge.into_iter().chain(others).min()
+        let others = [acknowledge, self.sweep_at, self.lost_at, self.forget_at];
+        others.into_iter().flatten().min()
     }
 
     /// Does what is due.
@@ -580,6 +585,9 @@ impl Core {
         if self.sweep_at.is_some_and(|at| now >= at) {
             self.sweep(now);
         }
+        if self.lost_at.is_some_and(|at| now >= at) {
+            self.break_lost(now);
+        }
         if self.forget_at.is_some_and(|at| now >= at) {
             self.forget_silent(now);
         }
@@ -597,7 +605,7 @@ impl Core {
         self.forget_at = forgotten.min();
     }
 
-    /// Looks at every flow for what is due, and at when the next will be.
+    /// Looks at every flow from here for what is due, and at when the next will be.
     fn sweep(&mut self, now: Time) {
         let mut next: Option<Time> = None;
         for index in 0..self.out_flows.len() {
@@ -618,6 +626,12 @@ impl Core {
             let at = at.clamp(now + SWEEP, now + SWEEP_MOST);
             next = Some(next.map_or(at, |next| next.min(at)));
         }
+        self.sweep_at = next;
+    }
+
+    /// Breaks off messages whose way was lost for too long, and notes when the next one will be.
+    fn break_lost(&mut self, now: Time) {
+        let mut next: Option<Time> = None;
         let limit = self.cluster.link_timeout();
         for index in 0..self.in_flows.len() {
             let flow = &mut self.in_flows[index];
@@ -636,7 +650,7 @@ impl Core {
                 next = Some(next.map_or(at, |next| next.min(at)));
             }
         }
-        self.sweep_at = next;
+        self.lost_at = next;
     }
 
     /// If the flow has failed: keeps why, for callers to be told, and readies it for what

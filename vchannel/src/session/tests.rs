@@ -18,7 +18,7 @@ use madgate_tm::{
 use tempfile::TempDir;
 
 use super::Session;
-use super::core::Core;
+use super::core::{Core, SWEEP_MOST};
 use super::driver::Driver;
 use super::input::{Input, InputError};
 use super::links::{CONTROL_BYTES_MOST, Link, LinkOutput, OUTBOX_BYTES};
@@ -175,6 +175,36 @@ fn two_that_talk_both_ways_share_a_link() {
             });
         }
     }
+}
+
+#[test]
+fn half_a_message_that_is_lost_puts_off_nothing_else() {
+    let (_files, a, b) = pair("shm", ["a", "b"]);
+    say(&a, &b, 1);
+    assert_eq!(hear(&b), 1);
+    let from_b = b.channel("main").unwrap();
+    let mut half = from_b.begin_packing(a.node()).unwrap();
+    // The first of them leaves with the second.
+    for _ in 0..2 {
+        let block = Bytes::from(vec![2; LARGE]);
+        half.pack_owned(block, ReceiveMode::Cheaper).unwrap();
+    }
+    let at_a = a.channel("main").unwrap();
+    let mut unpacking = at_a.begin_unpacking().unwrap();
+    unpacking.unpack_owned(LARGE, ReceiveMode::Cheaper).unwrap();
+
+    let (inner, now) = (a.inner(), a.inner().now());
+    let mut core = inner.lock();
+    let is_up = |link: &Option<Link>| link.as_ref().is_some_and(Link::is_up);
+    let link = core.links.iter().position(is_up).unwrap();
+    core.link_is_lost(u32::try_from(link).unwrap(), String::new(), now);
+    // Nothing is due to b, and the rest of its message is waited for.
+    core.sweep_at = None;
+    core.handle_timeout(now);
+    assert_eq!(core.lost_at, Some(now + a.cluster().link_timeout()));
+    // What a sends is looked after all the same.
+    core.wake_flow(0);
+    assert!(core.next_deadline().unwrap() <= now + SWEEP_MOST);
 }
 
 /// A lane whose peer has sent some slots and gone.
