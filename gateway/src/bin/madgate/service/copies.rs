@@ -9,7 +9,7 @@ use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use crossbeam_channel::{Receiver, Sender, unbounded};
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use madgate_vchannel::{Channel, NodeId, Unpacking};
 
 use super::envelope::Head;
@@ -29,6 +29,9 @@ const MAX_WAITING: usize = MAX_REPLIES;
 
 /// Why a copy ends that has more.
 const TOO_MANY: &str = "it sends more messages than may wait to be dealt with";
+
+/// Why a copy ends when its node begins another.
+const ANOTHER: &str = "another copy has begun";
 
 /// What the copies of all channels share.
 #[derive(Debug)]
@@ -80,6 +83,11 @@ impl Ending {
 pub(crate) struct Place {
     shared: Arc<Shared>,
     ending: Arc<Ending>,
+    /// Tells who waits for the end, when it is dropped.
+    _runs: Sender<()>,
+    end: Receiver<()>,
+    /// The end of the copy that this one makes superfluous.
+    before: Option<Receiver<()>>,
     /// Whether it counts among those that run.
     counts: bool,
 }
@@ -88,12 +96,27 @@ impl Place {
     pub(super) fn take(shared: &Arc<Shared>) -> Option<Self> {
         let taken = shared.running.fetch_add(1, Ordering::Relaxed);
         // Counted back at once where there is no room, when this is dropped.
+        let (runs, end) = bounded(0);
         let place = Self {
             shared: Arc::clone(shared),
             ending: Arc::default(),
+            _runs: runs,
+            end,
+            before: None,
             counts: true,
         };
         (taken < MAX_COPIES).then_some(place)
+    }
+
+    /// Waits until the copy before this one has ended: it may be about to give a file its name, which
+    /// is not to replace one of this copy's.
+    pub(crate) fn wait_for_turn(&mut self) {
+        if let Some(before) = self.before.take() {
+            self.set_busy(true);
+            // Nothing is ever sent.
+            let _ = before.recv();
+            self.set_busy(false);
+        }
     }
 
     /// Says whether the thread of the copy does something that may take long, so that its sender
@@ -141,6 +164,7 @@ struct Copying<M> {
     /// has memory for all of them from the beginning.
     queue: Sender<M>,
     ending: Arc<Ending>,
+    end: Receiver<()>,
 }
 
 impl<M> Copying<M> {
@@ -232,22 +256,26 @@ impl<'scope, 'env> Copies<'scope, 'env> {
 
     fn begin(&mut self, source: NodeId, head: Head, unpacking: Unpacking<'env>) {
         // A process copies once: another copy of the same node is from another process, and
-        // the one before it is gone.
-        self.copies.remove(&source);
+        // the one before it is gone. What has come of its copy is not dealt with any more.
+        let before = self.copies.remove(&source).map(|copy| {
+            copy.ending.because(ANOTHER);
+            copy.end
+        });
         if self.copies.len() >= 2 * MAX_COPIES {
             self.copies.retain(|_, copy| !copy.has_ended());
         }
         let Some(root) = self.shared.root.clone() else {
             return self.refuse(source, head.tag, "this node serves no folder");
         };
-        let Some(place) = Place::take(&self.shared) else {
+        let Some(mut place) = Place::take(&self.shared) else {
             return self.refuse(
                 source,
                 head.tag,
                 "it receives as many copies as it may already",
             );
         };
-        let ending = Arc::clone(&place.ending);
+        place.before = before;
+        let (ending, end) = (Arc::clone(&place.ending), place.end.clone());
         let (queue, messages): (_, Receiver<Unread<'env>>) = unbounded();
         let receiver = CopyReceiver::new(self.channel, source, head.tag, messages, place);
         let started = thread::Builder::new()
@@ -258,7 +286,13 @@ impl<'scope, 'env> Copies<'scope, 'env> {
                 // Its own receiver has just been made, and is waiting.
                 let _ = queue.send((head, unpacking));
                 let tag = head.tag;
-                self.copies.insert(source, Copying { tag, queue, ending });
+                let copy = Copying {
+                    tag,
+                    queue,
+                    ending,
+                    end,
+                };
+                self.copies.insert(source, copy);
             }
             Err(error) => {
                 self.refuse(source, head.tag, &format!("cannot start a thread: {error}"));
@@ -288,11 +322,11 @@ mod tests {
     fn a_sender_that_floods_its_copy_ends_it() {
         let place = Place::take(&Shared::new(None)).unwrap();
         let (queue, messages) = unbounded();
-        let ending = Arc::clone(&place.ending);
         let copy = Copying {
             tag: 1,
             queue,
-            ending,
+            ending: Arc::clone(&place.ending),
+            end: place.end.clone(),
         };
         for _ in 0..MAX_WAITING {
             assert!(copy.goes_on() && copy.pass_on(()));

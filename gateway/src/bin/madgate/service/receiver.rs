@@ -64,6 +64,7 @@ impl<'a> Receiver<'a> {
 
     /// Receives until the copy has ended.
     pub(crate) fn run(mut self, root: Arc<Root>) {
+        self.place.wait_for_turn();
         let source = self.channel.session().cluster().node_name(self.source);
         match self.receive(root) {
             Ok(0) => tracing::info!(source, "a copy is complete"),
