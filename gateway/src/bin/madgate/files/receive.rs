@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use rustix::fs::fsync;
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
@@ -35,6 +36,8 @@ pub(crate) struct Reception {
     /// The folder of the latest entry: the next one is mostly in the same.
     latest: Option<(Beneath, OwnedFd)>,
     complete: Vec<Complete>,
+    /// Folders in which folders were made whose names are not on disk: [`BATCH_ENTRIES`] at most.
+    made_in: Vec<OwnedFd>,
     /// Charge of all messages dealt with, and what the sender was told of it.
     taken: u64,
     told: u64,
@@ -134,6 +137,7 @@ impl Reception {
             folders: Vec::new(),
             latest: None,
             complete: Vec::new(),
+            made_in: Vec::new(),
             taken: charge(path_bytes),
             told: 0,
             ended: false,
@@ -170,7 +174,11 @@ impl Reception {
 
     /// Brings what is complete to disk, and says so.
     pub(crate) fn settle(&mut self, replies: &mut Vec<Reply>) {
-        for (entry, settled) in settle(std::mem::take(&mut self.complete)) {
+        if self.complete.is_empty() {
+            return;
+        }
+        let made_in = std::mem::take(&mut self.made_in);
+        for (entry, settled) in settle(std::mem::take(&mut self.complete), &made_in) {
             replies.push(match settled {
                 Ok(()) => Reply::Done { entry },
                 Err(error) => Reply::Failed {
@@ -277,16 +285,24 @@ impl Reception {
     fn enter(&mut self, entry: u64, mode: u32, path: &Bytes, replies: &mut Vec<Reply>) {
         let made = self.place(path).and_then(|path| {
             let (parent, name) = self.parent_of(&path)?;
+            if self.made_in.len() >= BATCH_ENTRIES {
+                let synced = self.made_in.drain(..).try_for_each(|folder| fsync(folder));
+                synced.map_err(|error| words(&error.into()))?;
+            }
             let (_, made) = make_folder(&parent, &name, mode).map_err(|error| words(&error))?;
-            Ok((path, made))
+            Ok((path, made.then_some(parent)))
         });
         self.folders.push(match made {
-            Ok((path, made)) => OpenFolder {
-                entry,
-                path,
-                mode: made.then_some(mode),
-                failed: false,
-            },
+            Ok((path, made_in)) => {
+                let mode = made_in.is_some().then_some(mode);
+                self.made_in.extend(made_in);
+                OpenFolder {
+                    entry,
+                    path,
+                    mode,
+                    failed: false,
+                }
+            }
             Err(reason) => {
                 replies.push(Reply::Failed { entry, reason });
                 OpenFolder {

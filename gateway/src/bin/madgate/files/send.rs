@@ -223,10 +223,12 @@ impl<P: Peer, F: FnMut(u64)> Sender<'_, P, F> {
     /// Passes on what is read, until that is all.
     fn pass_on(&mut self, outgoing: &Receiver<Outgoing>) -> Result<(), SendError<P::Error>> {
         loop {
-            match outgoing.recv_timeout(ASK_AFTER) {
+            match outgoing.recv_timeout(self.ask_after()) {
                 Ok(outgoing) => self.outgoing(outgoing)?,
-                // What is copied is slow to read; the receiver hears that this is still here.
+                // What is copied is slow to read; the receiver hears that this is still here, and
+                // may say that it is not.
                 Err(RecvTimeoutError::Timeout) => {
+                    self.take_replies()?;
                     self.peer.send(&Request::Ask).map_err(SendError::Peer)?;
                 }
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
@@ -242,10 +244,11 @@ impl<P: Peer, F: FnMut(u64)> Sender<'_, P, F> {
                 path,
                 reason,
             } => {
-                if let Some(entry) = entry {
-                    self.outstanding.remove(&entry);
+                let is_reported =
+                    entry.is_some_and(|entry| self.outstanding.remove(&entry).is_none());
+                if !is_reported {
+                    self.report.fail(path, reason);
                 }
-                self.report.fail(path, reason);
                 return Ok(());
             }
         };
@@ -283,12 +286,23 @@ impl<P: Peer, F: FnMut(u64)> Sender<'_, P, F> {
     /// Sends a message as soon as the window has room for it.
     fn request(&mut self, request: &Request) -> Result<(), SendError<P::Error>> {
         let cost = charge(request.body_bytes());
-        while let Some(reply) = self.peer.receive(Duration::ZERO).map_err(SendError::Peer)? {
-            self.reply(reply)?;
-        }
+        self.take_replies()?;
         self.wait_until(|sender| sender.sent + cost <= sender.taken.saturating_add(WINDOW_BYTES))?;
         self.peer.send(request).map_err(SendError::Peer)?;
         self.sent += cost;
+        Ok(())
+    }
+
+    /// How long it waits before it asks whether the copy is still known.
+    fn ask_after(&self) -> Duration {
+        let most = ASK_AFTER.min(self.peer.link_timeout() / 10);
+        most.max(ASK_FIRST_AFTER)
+    }
+
+    fn take_replies(&mut self) -> Result<(), SendError<P::Error>> {
+        while let Some(reply) = self.peer.receive(Duration::ZERO).map_err(SendError::Peer)? {
+            self.reply(reply)?;
+        }
         Ok(())
     }
 
@@ -298,7 +312,7 @@ impl<P: Peer, F: FnMut(u64)> Sender<'_, P, F> {
     ) -> Result<(), SendError<P::Error>> {
         let link_timeout = self.peer.link_timeout();
         let limit = link_timeout + SILENCE_MARGIN;
-        let ask_after = ASK_AFTER.min(link_timeout / 10).max(ASK_FIRST_AFTER);
+        let ask_after = self.ask_after();
         // The waits that were asked for: while this process itself was stopped, it heard nothing
         // either.
         let mut silence = Duration::ZERO;

@@ -83,8 +83,20 @@ impl Complete {
     }
 }
 
-/// Brings all of a batch to disk, in order; says of each whether it is there.
-pub(crate) fn settle(batch: Vec<Complete>) -> Vec<(u64, io::Result<()>)> {
+/// Brings all of a batch to disk, in order; says of each whether it is there. Before them go the
+/// names of folders that have been made for them, in `made_in`.
+pub(crate) fn settle(batch: Vec<Complete>, made_in: &[OwnedFd]) -> Vec<(u64, io::Result<()>)> {
+    let mut folders = Folders::default();
+    if let Err(error) = made_in
+        .iter()
+        .try_for_each(|folder| folders.sync_once(folder))
+    {
+        let failed = |complete: &Complete| {
+            let error = io::Error::new(error.kind(), error.to_string());
+            (complete.entry(), Err(error))
+        };
+        return batch.iter().map(failed).collect();
+    }
     let synced = sync(&batch);
     let mut folders = Folders::default();
     let put: Vec<(u64, io::Result<OwnedFd>)> = batch

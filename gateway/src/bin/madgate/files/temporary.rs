@@ -73,18 +73,20 @@ impl Temporary {
                 Err(Errno::EXIST) => continue,
                 Err(error) => return Err(error.into()),
             };
-            // A sweep that came between the two has locked, and perhaps removed it.
-            let locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
-            let kept = locked.is_ok() && fstat(&file)?.st_nlink > 0;
-            if !kept && locked != Err(Errno::NOTSUP) {
-                continue;
-            }
-            return Ok(Self {
-                folder,
+            let temporary = Self {
+                folder: folder.try_clone()?,
                 name,
                 file: file.into(),
                 settled: false,
-            });
+            };
+            // A sweep that came between the two has locked, and perhaps removed it. Where files
+            // cannot be locked, nobody sweeps.
+            let locked = flock(&temporary.file, FlockOperation::NonBlockingLockExclusive);
+            let is_taken = locked == Err(Errno::WOULDBLOCK);
+            if is_taken || fstat(&temporary.file)?.st_nlink == 0 {
+                continue;
+            }
+            return Ok(temporary);
         }
         Err(Errno::EXIST.into())
     }
@@ -179,12 +181,21 @@ pub(crate) fn sweep(folder: &Path) -> usize {
         if !entry.file_type().is_file() || !is_temporary(entry.file_name().as_bytes()) {
             continue;
         }
-        let Ok(file) = File::open(entry.path()) else {
-            continue;
+        // Over NFS a lock needs a file that is open for writing.
+        let writable = File::options().write(true).open(entry.path());
+        let opened = writable.or_else(|_| File::open(entry.path()));
+        let locked = opened.and_then(|file| {
+            flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+            Ok(file)
+        });
+        let _locked = match locked {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+            Err(error) => {
+                tracing::warn!(path = %entry.path().display(), %error, "an unfinished file may be in use, and stays: it cannot be locked");
+                continue;
+            }
         };
-        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-            continue;
-        }
         match std::fs::remove_file(entry.path()) {
             Ok(()) => removed += 1,
             Err(error) => {
