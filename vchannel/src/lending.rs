@@ -216,9 +216,8 @@ fn send_one(
         }
         // The driver closes the link, and the flow sends again when it is back.
         Err(error) => {
-            tracing::debug!(%error, "a link takes nothing more");
             drop(lanes);
-            inner.lock().note_broken(link, output);
+            inner.lock().note_broken(link, output, error.into());
             None
         }
     }

@@ -67,10 +67,9 @@ impl Inner {
                 self.wake_sleeping_driver();
             }
             Err(error) => {
-                tracing::debug!(%error, "a link takes nothing more");
                 lanes.urgent.is_blocked = true;
                 lanes.bulk.is_blocked = true;
-                self.lock().note_broken(link, &output);
+                self.lock().note_broken(link, &output, error.into());
                 self.wake_sleeping_driver();
             }
         }

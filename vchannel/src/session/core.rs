@@ -12,6 +12,7 @@ use madgate_gtm::{Budget, FlowKey, Header, Outgoing, Time};
 
 use super::flows::{InFlow, OutFlow, ReadyFlows};
 use super::inbox::Broken;
+use super::input::InputError;
 use super::links::{Link, LinkOutput};
 use super::ticker::Order;
 use crate::cluster::{ChannelId, Cluster, EndpointSettings, NodeId};
@@ -73,7 +74,7 @@ pub(crate) struct Core {
     /// Links to ask the conductor for.
     pub(crate) to_dial: Vec<LinkRequest>,
     /// Links that failed when something was sent: the driver closes them.
-    pub(crate) broken: Vec<u32>,
+    pub(crate) broken: Vec<(u32, InputError)>,
     /// Peers that have answered a challenge.
     pub(crate) heard: Vec<(NodeId, u64)>,
     /// Links that the conductor need not dial any more.
@@ -519,7 +520,7 @@ impl Core {
                 self.move_flow(flow, to, now);
             }
         }
-        self.broken.retain(|broken| *broken != index);
+        self.broken.retain(|(broken, _)| *broken != index);
         self.blocked.retain(|blocked| *blocked != index);
         self.sweep_at = Some(now);
         self.lost_at = Some(now);
@@ -541,9 +542,10 @@ impl Core {
     }
 
     /// What is sent on a link fails: the driver closes it, if it is still there.
-    pub(crate) fn note_broken(&mut self, index: u32, output: &Arc<LinkOutput>) {
-        if self.is_output(index, output) {
-            self.broken.push(index);
+    pub(crate) fn note_broken(&mut self, index: u32, output: &Arc<LinkOutput>, error: InputError) {
+        let is_known = self.broken.iter().any(|(broken, _)| *broken == index);
+        if !is_known && self.is_output(index, output) {
+            self.broken.push((index, error));
         }
     }
 
@@ -662,8 +664,11 @@ impl Core {
             return;
         }
         if let Some((failure, messages)) = flow.flow.take_failure(now) {
-            flow.failures.note(failure, messages);
             let link = flow.link;
+            let reason = self.links[link as usize]
+                .as_ref()
+                .and_then(|link| link.last_error.clone().filter(|_| link.output.is_none()));
+            flow.failures.note(failure, reason, messages);
             self.stop_dialing_if_unused(link);
         }
     }

@@ -76,7 +76,7 @@ pub(crate) struct Driver {
     /// Lanes that are being waited for: link, and whether it is the bulk lane.
     pub(super) writable: Vec<(u32, LaneClass)>,
     /// Links of which nobody would learn that something arrives: they are to be closed.
-    pub(super) deaf: Vec<u32>,
+    pub(super) deaf: Vec<(u32, InputError)>,
     /// Who else wants the processor of those that drive.
     pub(super) crowd: Crowd,
 }
@@ -202,8 +202,7 @@ impl Driver {
             let (descriptor, interest) = input.receiver.descriptor();
             let token = Token::Input(hot, input.class).to_number();
             if let Err(error) = self.poller.add(descriptor, token, interest) {
-                tracing::error!(%error, "a link cannot be waited for any more, and is closed");
-                self.deaf.push(input.link);
+                self.deaf.push((input.link, InputError::Deaf(error)));
                 self.has_chores = true;
             }
         }
@@ -412,10 +411,8 @@ impl Inner {
         let Some(Some(input)) = driver.inputs.get_mut(index) else {
             return false;
         };
-        if input.is_straight() && goal.straight.is_none() {
-            // Its block's thread has not come back to receive the rest.
-            return false;
-        }
+        // Whoever unpacks a block abandons it before somebody else drives.
+        debug_assert!(!input.is_straight() || goal.straight.is_some());
         let link = input.link;
         let scratch = &mut driver.scratch;
         let received = input.receive(self, goal, scratch, driver.now);
@@ -425,6 +422,8 @@ impl Inner {
                 driver.straight = Some(index);
             } else if driver.straight == Some(index) {
                 driver.straight = None;
+                // A payload is complete, for which credit may be due.
+                driver.has_chores = true;
             }
             let gathers = input.gathers_until().is_some();
             driver.gathering = gathers.then_some(index).or(driver.gathering);
@@ -458,11 +457,10 @@ impl Inner {
                 continue;
             }
             for _ in 0..LAST_READS {
-                let is_others = input.is_straight() && goal.straight.is_none();
                 let received = |input: &mut Input, scratch, goal: &mut _| {
                     input.receive(self, goal, scratch, driver.now)
                 };
-                if is_others || !matches!(received(input, &mut driver.scratch, goal), Ok(1..)) {
+                if !matches!(received(input, &mut driver.scratch, goal), Ok(1..)) {
                     break;
                 }
             }
@@ -521,9 +519,9 @@ impl Inner {
                 let token = Token::Output(link, class).to_number();
                 if let Err(error) = driver.poller.add(descriptor, token, interest) {
                     // Nobody would ever learn that it takes more.
-                    tracing::warn!(%error, "a lane cannot be waited for");
                     drop(lanes);
-                    self.lock().note_broken(link, output);
+                    self.lock()
+                        .note_broken(link, output, InputError::Deaf(error));
                     return true;
                 }
                 driver.writable.push((link, class));
@@ -609,8 +607,7 @@ impl Inner {
             std::mem::take(&mut core.broken)
         };
         let deaf = std::mem::take(&mut driver.deaf);
-        for index in broken.into_iter().chain(deaf) {
-            let error = InputError::Lane(LaneError::Closed);
+        for (index, error) in broken.into_iter().chain(deaf) {
             self.close_link(driver, index, &error);
         }
         self.dial_wanted();

@@ -21,6 +21,8 @@ const MESSAGES_REMEMBERED: u32 = 1 << 30;
 #[derive(Debug, Clone)]
 pub(crate) struct Lost {
     pub(crate) failure: Failure,
+    /// What the link of the flow had met last, if it was down.
+    reason: Option<String>,
     pub(crate) messages: Range<u32>,
 }
 
@@ -54,7 +56,7 @@ pub(crate) struct Failures {
 
 impl Failures {
     /// Notes that these messages were given up; of none, there is nothing to note.
-    pub(crate) fn note(&mut self, failure: Failure, messages: Range<u32>) {
+    pub(crate) fn note(&mut self, failure: Failure, reason: Option<String>, messages: Range<u32>) {
         if messages.start == messages.end {
             return;
         }
@@ -64,7 +66,11 @@ impl Failures {
             self.untold = self.untold.min(self.lost.len());
             self.forgotten = Some(oldest.messages.end);
         }
-        self.lost.push_back(Lost { failure, messages });
+        self.lost.push_back(Lost {
+            failure,
+            reason,
+            messages,
+        });
         self.untold += 1;
     }
 
@@ -118,9 +124,6 @@ impl Core {
     #[cold]
     pub(crate) fn error_of(&self, flow: u32, lost: Lost) -> PackError {
         let flow = &self.out_flows[flow as usize];
-        let link_error = self.links[flow.link as usize]
-            .as_ref()
-            .and_then(|link| link.last_error.clone().filter(|_| link.output.is_none()));
         let node = self.destination_of(flow);
         let within = self.cluster.link_timeout();
         let gateways = self.gateways_of(flow);
@@ -128,7 +131,7 @@ impl Core {
             lost.failure,
             node,
             within,
-            link_error,
+            lost.reason,
             &gateways,
             lost.messages,
         )
@@ -184,9 +187,9 @@ mod tests {
     fn each_failure_is_told_once_in_order_and_known_for_good() {
         let mut failures = Failures::default();
         assert!(failures.tell().is_none());
-        failures.note(WHY, 3..8);
-        failures.note(WHY, 8..8);
-        failures.note(WHY, 10..12);
+        failures.note(WHY, None, 3..8);
+        failures.note(WHY, None, 8..8);
+        failures.note(WHY, None, 10..12);
         assert_eq!(failures.tell().unwrap().messages, 3..8);
         assert_eq!(failures.tell().unwrap().messages, 10..12);
         assert!(failures.tell().is_none());
@@ -201,7 +204,7 @@ mod tests {
         let mut failures = Failures::default();
         let failed = u32::try_from(FAILURES_MOST).unwrap() + 3;
         for number in 0..failed {
-            failures.note(WHY, 10 * number..10 * number + 1);
+            failures.note(WHY, None, 10 * number..10 * number + 1);
         }
         assert!(matches!(failures.of(5), Fate::Forgotten));
         assert!(matches!(failures.of(20), Fate::Forgotten));
@@ -218,7 +221,7 @@ mod tests {
             start: u32::MAX - 1,
             end: 2,
         };
-        failures.note(WHY, wraps);
+        failures.note(WHY, None, wraps);
         assert!(is_lost(&failures, u32::MAX) && is_lost(&failures, 1) && !is_lost(&failures, 2));
         failures.begin(1000);
         assert!(is_lost(&failures, 0));

@@ -103,10 +103,9 @@ impl Inner {
             let flushed = flush_lanes(lanes);
             core = self.lock();
             if let Err(error) = flushed {
-                tracing::debug!(%error, "a link takes nothing more");
                 lanes.urgent.is_blocked = true;
                 lanes.bulk.is_blocked = true;
-                core.note_broken(index, output);
+                core.note_broken(index, output, error.into());
                 self.wake_sleeping_driver();
                 return core;
             }

@@ -8,7 +8,10 @@
 #[cfg(test)]
 mod tests;
 
+use std::io;
+
 use bytes::BytesMut;
+use madgate_bmm::OutboxError;
 use madgate_gtm::wire::{
     AHEAD_BYTES, DESCRIPTOR_BYTES, Flags, HEADER_BYTES, Kind, SMALL_PAYLOAD_BYTES,
     URGENT_FRAME_BYTES, checksum,
@@ -39,6 +42,20 @@ pub(crate) enum InputError {
     Lane(#[from] LaneError),
     #[error("its peer sent what no node of this session sends: {0}")]
     Fault(#[from] FrameFault),
+    #[error(transparent)]
+    Outbox(#[from] OutboxError),
+    #[error("it cannot be waited for: {0}")]
+    Deaf(io::Error),
+}
+
+impl InputError {
+    /// Whether the peer has closed the link, as it may.
+    pub(crate) const fn is_end(&self) -> bool {
+        matches!(
+            self,
+            Self::Lane(LaneError::Closed) | Self::Outbox(OutboxError::Lane(LaneError::Closed))
+        )
+    }
 }
 
 /// The block that the driving thread is unpacking: memory that bytes may go straight to.

@@ -140,7 +140,7 @@ fn cut(session: &Session) {
     for index in 0..core.links.len() {
         let index = u32::try_from(index).unwrap();
         if let Some(output) = core.output(index) {
-            core.note_broken(index, &output);
+            core.note_broken(index, &output, LaneError::Closed.into());
         }
     }
     drop(core);

@@ -151,8 +151,7 @@ impl Inner {
             Token::Input(index, input.class).to_number(),
             interest,
         ) {
-            tracing::error!(%error, "a link cannot be waited for, and is closed");
-            driver.deaf.push(input.link);
+            driver.deaf.push((input.link, InputError::Deaf(error)));
             driver.has_chores = true;
         }
         if input.is_static() {
@@ -196,16 +195,16 @@ impl Inner {
             }
         }
         driver.writable.retain(|(link, _)| *link != index);
+        driver.deaf.retain(|(link, _)| *link != index);
         let mut core = self.lock();
         let Some(link) = &core.links[index as usize] else {
             return;
         };
         let (peer, network) = (link.request.peer, link.request.network);
-        match error {
-            InputError::Lane(LaneError::Closed) => {
-                tracing::debug!(peer = core.cluster.node_name(peer), "link closed");
-            }
-            error => tracing::warn!(peer = core.cluster.node_name(peer), "link closed: {error}"),
+        if error.is_end() {
+            tracing::debug!(peer = core.cluster.node_name(peer), "link closed");
+        } else {
+            tracing::warn!(peer = core.cluster.node_name(peer), "link closed: {error}");
         }
         let why = format!("{}: {error}", self.cluster.place(peer, network));
         let id = core.link_is_lost(index, why, self.now());

@@ -214,7 +214,13 @@ impl Inner {
     pub(super) fn try_drive(&self) -> Option<MutexGuard<'_, Driver>> {
         match self.driver.try_lock() {
             Ok(driver) => Some(driver),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::Poisoned(poisoned)) => {
+                // Whoever drove when it failed may have been unpacking a block.
+                let mut driver = poisoned.into_inner();
+                driver.abandon_straight();
+                self.driver.clear_poison();
+                Some(driver)
+            }
             Err(TryLockError::WouldBlock) => None,
         }
     }
