@@ -26,6 +26,9 @@ use crate::instruments::{Clock, Pipelines, Spent};
 use crate::link::Link;
 use crate::router::Router;
 
+/// Connections that broke which are warned of in a second at most: a switch takes many with it.
+const BREAKAGES_MOST: u64 = 16;
+
 /// Links that wait for one sender's thread at most; when there are more, it looks at all.
 const HANDOVERS_MOST: usize = 1024;
 
@@ -253,8 +256,8 @@ impl Engine {
             dialling: Dialling::default(),
             networks,
             tally: Tally::default(),
-            complaints: Complaints::default(),
-            breakages: Complaints::default(),
+            complaints: Complaints::new(1),
+            breakages: Complaints::new(BREAKAGES_MOST),
             shared: Mutex::new(shared),
             clock: Clock::start(),
             stopping: AtomicBool::new(false),
@@ -420,8 +423,9 @@ impl Engine {
             Some(Some(withheld)) => {
                 tracing::warn!(peer, kind = ?link.request.kind, withheld, "link closed: {fault}");
             }
-            Some(None) => {}
-            None => tracing::debug!(peer, kind = ?link.request.kind, "link closed: {fault}"),
+            Some(None) | None => {
+                tracing::debug!(peer, kind = ?link.request.kind, "link closed: {fault}")
+            }
         }
         let now = self.now();
         let dial_again = {

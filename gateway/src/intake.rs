@@ -35,10 +35,10 @@ impl Engine {
         let mut shared = self.lock();
         for item in items.drain(..) {
             match item {
-                Item::Run { run, at, largest } => {
+                Item::Run { run, at } => {
                     let frame = Frame::new(Memory::shared(whole.slice(at)), arrival);
                     frames += u64::from(run.frames);
-                    self.take_run(&mut shared, from, &run, largest, frame, now, touched)?;
+                    self.take_run(&mut shared, from, &run, run.largest, frame, now, touched)?;
                 }
                 Item::Opening {
                     header,

@@ -34,12 +34,7 @@ pub(crate) struct Rules {
 #[derive(Debug)]
 pub(crate) enum Item {
     /// Small data frames of one flow, next to each other, or one large one.
-    Run {
-        run: Run,
-        at: Range<usize>,
-        /// Bytes of the largest of them.
-        largest: usize,
-    },
+    Run { run: Run, at: Range<usize> },
     /// A frame that opens a flow.
     Opening {
         header: Header,
@@ -104,7 +99,6 @@ pub(crate) fn scan(bytes: &[u8], rules: Rules, items: &mut Vec<Item>) -> Result<
             items.push(Item::Run {
                 run: run_of(&header.read(), rules.lane),
                 at: start..end,
-                largest: end - start,
             });
         }
     }
@@ -119,6 +113,7 @@ pub(crate) fn run_of(header: &Header, lane: Lane) -> Run {
         start: header.position,
         end: header.end_position(),
         bytes: header.frame_bytes(),
+        largest: header.frame_bytes(),
         frames: 1,
         lane,
     }
@@ -126,7 +121,7 @@ pub(crate) fn run_of(header: &Header, lane: Lane) -> Run {
 
 /// Adds a data frame that starts at `start` to the last run, if it continues it.
 fn extend(items: &mut [Item], header: HeaderRef<'_>, start: usize) -> bool {
-    let Some(Item::Run { run, at, largest }) = items.last_mut() else {
+    let Some(Item::Run { run, at }) = items.last_mut() else {
         return false;
     };
     let bytes = header.frame_bytes();
@@ -141,7 +136,7 @@ fn extend(items: &mut [Item], header: HeaderRef<'_>, start: usize) -> bool {
         run.bytes += bytes;
         run.frames += 1;
         at.end += bytes;
-        *largest = (*largest).max(bytes);
+        run.largest = run.largest.max(bytes);
     }
     continues
 }

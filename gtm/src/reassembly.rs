@@ -74,6 +74,14 @@ pub enum Violation {
     /// A frame with neither payload nor end, which would mean nothing.
     #[error("an empty frame that ends nothing")]
     Empty,
+    /// A frame that is longer than any of a flow that was opened so.
+    #[error("a frame of {bytes} bytes on a flow that was opened for {most} at most")]
+    LongerThanOpened {
+        /// Bytes of the frame, its header included.
+        bytes: usize,
+        /// Bytes of the largest that the opening allows.
+        most: usize,
+    },
     /// More than was granted.
     #[error("a frame up to position {end} where {granted} was granted")]
     BeyondCredit {

@@ -213,7 +213,9 @@ fn say(refusal: Refusal, gateways: &[String]) -> String {
     };
     let what = match refusal {
         Refusal::LinkLost => return format!("the link of {gateway} was lost"),
-        Refusal::LinkDown => return format!("{gateway} has no link onwards; its log says why"),
+        Refusal::LinkDown => {
+            return format!("{gateway} has no link onwards, or is being ended; its log says why");
+        }
         Refusal::NoRoom => "a node on the way has no memory for another flow",
         Refusal::Unknown => "a node on the way keeps forgetting the flow",
         Refusal::OtherIncarnation => "the node was restarted",

@@ -507,6 +507,7 @@ fn follow(first: &Run, second: &Run) -> Option<Run> {
     is_next.then(|| Run {
         end: second.end,
         bytes: first.bytes + second.bytes,
+        largest: first.largest.max(second.largest),
         frames: first.frames + second.frames,
         ..*first
     })

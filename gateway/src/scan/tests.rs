@@ -75,7 +75,7 @@ fn see(bytes: &[u8], items: &[Item], seen: &mut Vec<Seen>) {
                     bytes: bytes[at.clone()].to_vec(),
                 });
             }
-            Item::Run { run, at, largest } => {
+            Item::Run { run, at } => {
                 assert_eq!(run.bytes, at.len());
                 assert!(run.frames == 1 || run.bytes <= RUN_BYTES);
                 let mut rest = &bytes[at.clone()];
@@ -86,7 +86,7 @@ fn see(bytes: &[u8], items: &[Item], seen: &mut Vec<Seen>) {
                     let header = Header::parse(frame.first_chunk().unwrap()).unwrap();
                     assert_eq!((header.flow, header.label), (run.flow, run.label));
                     assert_eq!(header.position, position);
-                    assert!(frame.len() <= *largest);
+                    assert!(frame.len() <= run.largest);
                     position = header.end_position();
                     count += 1;
                     seen.push(Seen::Frame {

@@ -204,6 +204,21 @@ fn a_receiver_that_is_stopped_is_given_up() {
 }
 
 #[test]
+fn a_server_that_is_ended_tells_its_senders() {
+    let Scene {
+        world,
+        gateway: _gateway,
+        serve,
+        copy,
+        ..
+    } = Scene::of_a_copy("shm", "30s");
+    serve.terminate().succeeded();
+    copy.end()
+        .failed_with(&[UNFINISHED, "refused: the server there is being ended"]);
+    assert!(world.received().is_empty());
+}
+
+#[test]
 fn a_sender_that_dies_makes_way_for_the_next() {
     let Scene {
         world,

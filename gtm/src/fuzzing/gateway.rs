@@ -104,6 +104,7 @@ fn handle(
         start: header.position,
         end: header.end_position(),
         bytes: header.frame_bytes(),
+        largest: header.frame_bytes(),
         frames: 1,
         lane: if header.is_small() {
             Lane::Urgent

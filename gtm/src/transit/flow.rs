@@ -6,7 +6,7 @@ use super::pace::{Meter, Share};
 use super::parked::Want;
 use super::{Lane, LinkId};
 use crate::time::Time;
-use crate::wire::{FlowKey, Header, Opening};
+use crate::wire::{DESCRIPTOR_BYTES, FlowKey, HEADER_BYTES, Header, Opening, SMALL_PAYLOAD_BYTES};
 
 /// Frames that wait for their link.
 #[derive(Debug)]
@@ -48,6 +48,8 @@ pub(super) struct Flow<B> {
     pub(super) serial: u64,
     pub(super) label: u32,
     pub(super) source_incarnation: u64,
+    /// The largest frame that its opening allows, header included.
+    pub(super) largest_frame: usize,
     /// The link that its frames come from.
     pub(super) from: LinkId,
     /// The link that they leave by.
@@ -74,6 +76,13 @@ pub(super) struct Flow<B> {
     bulk: Queue<B>,
 }
 
+/// The largest frame of a flow that was opened so: one of a whole fragment, or a small one.
+fn largest_frame(opening: &Opening) -> usize {
+    let fragment = usize::try_from(opening.fragment_bytes).unwrap_or(usize::MAX);
+    let frame = fragment.saturating_add(HEADER_BYTES + DESCRIPTOR_BYTES);
+    frame.max(HEADER_BYTES + SMALL_PAYLOAD_BYTES)
+}
+
 impl<B> Flow<B> {
     pub(super) fn new(
         serial: u64,
@@ -89,6 +98,7 @@ impl<B> Flow<B> {
             serial,
             label: header.label,
             source_incarnation: opening.source_incarnation,
+            largest_frame: largest_frame(opening),
             from,
             to,
             granted: header.end_position(),

@@ -105,6 +105,12 @@ impl<B> Transit<B> {
             self.counters.stale += u64::from(run.frames);
             return Ok(Outcome::Dropped);
         }
+        if run.largest > flow.largest_frame {
+            return Err(Violation::LongerThanOpened {
+                bytes: run.largest,
+                most: flow.largest_frame,
+            });
+        }
         let charge = run.end - run.start;
         if run.end > flow.granted || flow.received + charge > flow.granted {
             return Err(Violation::BeyondCredit {

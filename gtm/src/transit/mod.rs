@@ -61,6 +61,8 @@ pub struct Run {
     pub end: u64,
     /// Bytes on the wire, headers included.
     pub bytes: usize,
+    /// Bytes of the largest frame, its header included.
+    pub largest: usize,
     /// How many frames.
     pub frames: u32,
     /// The lane that they take.

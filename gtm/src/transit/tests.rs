@@ -10,7 +10,9 @@ use super::{Departure, Lane, LinkId, Outcome, Run, Transit, link};
 use crate::budget::{Budget, GUARANTEED_BYTES};
 use crate::reassembly::Violation;
 use crate::time::{FORGET_AFTER, Time};
-use crate::wire::{Flags, FlowKey, HEADER_BYTES, Header, Kind, OPENING_BYTES, Opening, Refusal};
+use crate::wire::{
+    DESCRIPTOR_BYTES, Flags, FlowKey, HEADER_BYTES, Header, Kind, OPENING_BYTES, Opening, Refusal,
+};
 
 const NOW: Time = Time(1);
 const THEIRS: u64 = 99;
@@ -24,11 +26,14 @@ fn key(source: u32) -> FlowKey {
     }
 }
 
+/// The fragments that flows are opened for.
+const FRAGMENT_BYTES: u32 = 1 << 20;
+
 fn opening_of(incarnation: u64) -> Opening {
     Opening {
         source_incarnation: incarnation,
         destination_incarnation: 0,
-        fragment_bytes: 4096,
+        fragment_bytes: FRAGMENT_BYTES,
     }
 }
 
@@ -93,6 +98,7 @@ impl Gateway {
             start,
             end,
             bytes: usize::try_from(end - start).unwrap() - 80,
+            largest: usize::try_from(end - start).unwrap() - 80,
             frames: 1,
             lane,
         };
@@ -232,6 +238,19 @@ fn more_than_was_granted_is_a_violation() {
     gateway.run(1, OPENED, 5000, Lane::Bulk).unwrap();
     // The same place again is no place that was promised.
     assert!(gateway.run(1, OPENED, 5000, Lane::Bulk).is_err());
+}
+
+#[test]
+fn a_frame_that_is_longer_than_its_flow_was_opened_for_is_a_violation() {
+    let mut gateway = Gateway::new(1 << 24);
+    gateway.open(1, 1 << 22);
+    let most = FRAGMENT_BYTES as usize + DESCRIPTOR_BYTES + HEADER_BYTES;
+    let end = OPENED + 80 + most as u64;
+    assert!(matches!(
+        gateway.run(1, OPENED, end + 1, Lane::Bulk),
+        Err(Violation::LongerThanOpened { bytes, most: said }) if bytes == most + 1 && said == most
+    ));
+    gateway.run(1, OPENED, end, Lane::Bulk).unwrap();
 }
 
 #[test]
@@ -656,6 +675,7 @@ proptest! {
                             start: end.sent,
                             end: end.sent + charge,
                             bytes: usize::try_from(bytes).unwrap() + HEADER_BYTES,
+                            largest: usize::try_from(bytes).unwrap() + HEADER_BYTES,
                             frames: 1,
                             lane: if bytes > 4000 { Lane::Bulk } else { Lane::Urgent },
                         };

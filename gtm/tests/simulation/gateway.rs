@@ -67,6 +67,7 @@ impl Gateway {
             if joins && let Some((run, bytes)) = &mut run {
                 run.end = header.end_position();
                 run.bytes += frame.len();
+                run.largest = run.largest.max(frame.len());
                 run.frames += 1;
                 bytes.extend_from_slice(&frame);
                 continue;
@@ -79,6 +80,7 @@ impl Gateway {
                     start: header.position,
                     end: header.end_position(),
                     bytes: frame.len(),
+                    largest: frame.len(),
                     frames: 1,
                     lane,
                 };

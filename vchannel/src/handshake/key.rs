@@ -133,7 +133,7 @@ impl fmt::Debug for SessionKey {
 #[non_exhaustive]
 pub enum KeyError {
     /// There is no such file.
-    #[error("there is no session key at {}; make one with `madgate keygen {}`", .0.display(), .0.display())]
+    #[error("there is no session key at {}; copy that of the other nodes there, or make the first one with `madgate keygen {}`", .0.display(), .0.display())]
     Missing(PathBuf),
     /// A new key would replace another one.
     #[error("{} exists already and is left as it is; name another file, or remove it first", .0.display())]

@@ -63,7 +63,7 @@ struct Target {
 fn target(text: OsString) -> Result<Target, String> {
     let text = Bytes::from(text.into_vec());
     let colon = text.iter().position(|byte| *byte == b':');
-    let colon = colon.ok_or("it names no node; expected DEST:PATH, such as \"b0:incoming/\"")?;
+    let colon = colon.ok_or("it names no node; expected DEST:PATH, such as \"b0:incoming/\" (files are sent, never fetched: run this where they are)")?;
     let path = text.slice(colon + 1..);
     if path.len() > MAX_PATH_BYTES {
         return Err(format!(

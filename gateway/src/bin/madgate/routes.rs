@@ -229,8 +229,11 @@ fn channels(cluster: &Cluster, name: Option<&str>) -> Result<Vec<ChannelId>, Fai
         return Ok(cluster.channel_ids().collect());
     };
     let channel = cluster.channel_named(name);
-    let channel = channel
-        .ok_or_else(|| Failure::new(format!("the cluster file has no channel \"{name}\"")))?;
+    let channel = channel.ok_or_else(|| {
+        Failure::new(format!(
+            "the cluster file has no channel \"{name}\"; `madgate check` lists the channels"
+        ))
+    })?;
     Ok(vec![channel])
 }
 

@@ -107,6 +107,7 @@ impl World {
                     start: source.position,
                     end: source.position + FRAME as u64 + 80,
                     bytes: FRAME,
+                    largest: FRAME,
                     frames: 1,
                     lane: Lane::Bulk,
                 };

@@ -286,7 +286,7 @@ impl Reception {
         let made = self.place(path).and_then(|path| {
             let (parent, name) = self.parent_of(&path)?;
             if self.made_in.len() >= BATCH_ENTRIES {
-                let synced = self.made_in.drain(..).try_for_each(|folder| fsync(folder));
+                let synced = self.made_in.drain(..).try_for_each(fsync);
                 synced.map_err(|error| words(&error.into()))?;
             }
             let (_, made) = make_folder(&parent, &name, mode).map_err(|error| words(&error))?;

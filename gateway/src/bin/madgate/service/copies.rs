@@ -33,6 +33,9 @@ const TOO_MANY: &str = "it sends more messages than may wait to be dealt with";
 /// Why a copy ends when its node begins another.
 const ANOTHER: &str = "another copy has begun";
 
+/// Why copies end with the server.
+const LEAVING: &str = "the server there is being ended; copy again when it is back";
+
 /// What the copies of all channels share.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -201,6 +204,15 @@ pub(crate) struct Copies<'scope, 'env> {
     told: Instant,
 }
 
+impl Drop for Copies<'_, '_> {
+    /// Their senders are told, where that is possible without waiting.
+    fn drop(&mut self) {
+        for copy in self.copies.values() {
+            copy.ending.because(LEAVING);
+        }
+    }
+}
+
 impl<'scope, 'env> Copies<'scope, 'env> {
     pub(crate) fn new(
         scope: &'scope Scope<'scope, 'env>,
@@ -265,7 +277,11 @@ impl<'scope, 'env> Copies<'scope, 'env> {
             self.copies.retain(|_, copy| !copy.has_ended());
         }
         let Some(root) = self.shared.root.clone() else {
-            return self.refuse(source, head.tag, "this node serves no folder");
+            return self.refuse(
+                source,
+                head.tag,
+                "that node serves no folder; start it with --dir",
+            );
         };
         let Some(mut place) = Place::take(&self.shared) else {
             return self.refuse(

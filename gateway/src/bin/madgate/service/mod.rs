@@ -27,6 +27,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use madgate_vchannel::Session;
+use rustix::fs::{Access, access};
 
 use crate::failure::{Context, Failure};
 use crate::files::root::Root;
@@ -109,6 +110,12 @@ fn open_root(folder: &Path) -> Result<Arc<Root>, Failure> {
         };
         format!("cannot serve {}{advice}", folder.display())
     })?;
+    if let Err(error) = access(folder, Access::WRITE_OK) {
+        let (folder, error) = (folder.display(), std::io::Error::from(error));
+        tracing::warn!(
+            "nothing can be received under {folder}: {error}; let this user write in it"
+        );
+    }
     let removed = sweep(folder);
     if removed > 0 {
         tracing::info!(removed, "unfinished files of an earlier run are removed");

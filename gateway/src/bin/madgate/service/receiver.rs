@@ -33,6 +33,8 @@ pub(crate) struct Receiver<'a> {
     tag: u64,
     messages: Queue<Unread<'a>>,
     replies: VecDeque<Reply>,
+    /// Why the first entry failed that did.
+    first_failure: Option<String>,
     place: Place,
 }
 
@@ -58,6 +60,7 @@ impl<'a> Receiver<'a> {
             tag,
             messages,
             replies: VecDeque::new(),
+            first_failure: None,
             place,
         }
     }
@@ -69,7 +72,13 @@ impl<'a> Receiver<'a> {
         match self.receive(root) {
             Ok(0) => tracing::info!(source, "a copy is complete"),
             Ok(failed) => {
-                tracing::warn!(source, failed, "a copy has ended, and entries of it failed")
+                let first = self.first_failure.as_deref();
+                tracing::warn!(
+                    source,
+                    failed,
+                    first,
+                    "a copy has ended, and entries of it failed"
+                );
             }
             Err(Early::Broken(reason)) => tracing::warn!(source, reason, "a copy has broken off"),
             Err(Early::Refused(reason)) => {
@@ -92,21 +101,17 @@ impl<'a> Receiver<'a> {
         self.replies.push_back(Reply::Opened);
         let mut replies = Vec::new();
         let mut failed = 0;
-        let failures = |replies: &[Reply]| {
-            let is_failure = |reply: &&Reply| matches!(reply, Reply::Failed { .. });
-            replies.iter().filter(is_failure).count()
-        };
         while !reception.has_ended() {
             let mut settled = Vec::new();
             let request = self.next(|receiver| {
                 reception.settle(&mut settled);
-                failed += failures(&settled);
+                failed += receiver.note_failures(&settled);
                 receiver.replies.extend(settled.drain(..));
             })?;
             reception
                 .handle(request, &mut replies)
                 .map_err(|error| Early::Refused(error.to_string()))?;
-            failed += failures(&replies);
+            failed += self.note_failures(&replies);
             self.replies.extend(replies.drain(..));
             if self.replies.len() > MAX_REPLIES {
                 return Err(Early::Broken("the sender does not take its replies".into()));
@@ -121,6 +126,19 @@ impl<'a> Receiver<'a> {
         Ok(failed)
     }
 
+    /// How many entries failed, by these replies; why the first one did is kept.
+    fn note_failures(&mut self, replies: &[Reply]) -> usize {
+        let reason = |reply: &'_ Reply| match reply {
+            Reply::Failed { reason, .. } => Some(reason.clone()),
+            _ => None,
+        };
+        let mut reasons = replies.iter().filter_map(reason).peekable();
+        if self.first_failure.is_none() {
+            self.first_failure = reasons.peek().cloned();
+        }
+        reasons.count()
+    }
+
     /// The next message; calls `idle` before it waits for one.
     fn next(&mut self, idle: impl FnOnce(&mut Self)) -> Result<Request, Early> {
         self.flush()?;
@@ -129,7 +147,7 @@ impl<'a> Receiver<'a> {
         }
         let (head, unpacking) = match self.messages.try_recv() {
             Ok(unread) => unread,
-            Err(TryRecvError::Disconnected) => return Err(ending()),
+            Err(TryRecvError::Disconnected) => return Err(self.ending()),
             Err(TryRecvError::Empty) => {
                 idle(self);
                 self.place.set_busy(false);
@@ -142,6 +160,14 @@ impl<'a> Receiver<'a> {
             talk::body(unpacking, &head).map_err(|error| Early::Broken(error.to_string()))?;
         self.place.set_busy(true);
         Request::decode(&head, body).map_err(|error| Early::Refused(error.to_string()))
+    }
+
+    /// Why nothing more is passed on to it.
+    fn ending(&self) -> Early {
+        match self.place.is_to_end() {
+            Some(reason) => Early::Refused(reason.to_owned()),
+            None => Early::Broken("this node ends".into()),
+        }
     }
 
     fn wait(&mut self) -> Result<Unread<'a>, Early> {
@@ -158,7 +184,7 @@ impl<'a> Receiver<'a> {
             };
             match self.messages.recv_timeout(patience) {
                 Ok(unread) => return Ok(unread),
-                Err(RecvTimeoutError::Disconnected) => return Err(ending()),
+                Err(RecvTimeoutError::Disconnected) => return Err(self.ending()),
                 Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
                 Err(RecvTimeoutError::Timeout) => {
                     let limit = format_duration(limit);
@@ -179,10 +205,6 @@ impl<'a> Receiver<'a> {
         }
         Ok(())
     }
-}
-
-fn ending() -> Early {
-    Early::Broken("another one has begun, or this node ends".into())
 }
 
 #[cfg(test)]
