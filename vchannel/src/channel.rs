@@ -153,22 +153,32 @@ impl Channel {
 
     /// Waits for the next message from one node.
     ///
+    /// It waits for a node that has gone, too: it may come back and send. Who waits for an answer
+    /// waits for a bounded time ([`begin_unpacking_from_within`](Self::begin_unpacking_from_within)).
+    ///
     /// # Errors
     /// When the cluster has no such node, or it is this one.
     pub fn begin_unpacking_from(&self, from: NodeId) -> Result<Unpacking<'_>, UnpackError> {
-        if from == self.session.node() {
-            let node = self.name_of(from);
-            return Err(UnpackError::FromItself { node });
-        }
-        if self.session.cluster().node_with_rank(from.rank()).is_none() {
-            return Err(UnpackError::UnknownNode { rank: from.rank() });
-        }
+        self.check_source(from)?;
         let mut unpacking = Unpacking::new(self);
-        let claimed = self.session.inner().wait(None, None, |core| {
-            self.claim_from(core, from, &mut unpacking)
-        });
-        self.claimed(claimed);
+        self.wait_to_claim_from(from, &mut unpacking, None);
         Ok(unpacking)
+    }
+
+    /// Waits for the next message from one node, for `within` at most.
+    ///
+    /// # Errors
+    /// As [`begin_unpacking_from`](Self::begin_unpacking_from).
+    pub fn begin_unpacking_from_within(
+        &self,
+        from: NodeId,
+        within: Duration,
+    ) -> Result<Option<Unpacking<'_>>, UnpackError> {
+        self.check_source(from)?;
+        let deadline = Instant::now().checked_add(within);
+        let mut unpacking = Unpacking::new(self);
+        let is_claimed = self.wait_to_claim_from(from, &mut unpacking, deadline);
+        Ok(is_claimed.then_some(unpacking))
     }
 
     /// The next message from anyone, if there is one now. Looks at the network once.
@@ -180,6 +190,18 @@ impl Channel {
     }
 
     // ---- inside -------------------------------------------------------------------------
+
+    /// Whether messages may come from `from`.
+    fn check_source(&self, from: NodeId) -> Result<(), UnpackError> {
+        if from == self.session.node() {
+            let node = self.name_of(from);
+            return Err(UnpackError::FromItself { node });
+        }
+        if self.session.cluster().node_with_rank(from.rank()).is_none() {
+            return Err(UnpackError::UnknownNode { rank: from.rank() });
+        }
+        Ok(())
+    }
 
     fn out_flow(&self, core: &mut Core, to: NodeId) -> Result<u32, PackError> {
         let inner = self.session.inner();
@@ -222,6 +244,19 @@ impl Channel {
 
     pub(crate) fn name_of(&self, node: NodeId) -> String {
         self.session.cluster().node_name(node).to_owned()
+    }
+
+    /// Waits for the next message from `from`. Returns whether one came before the deadline.
+    fn wait_to_claim_from(
+        &self,
+        from: NodeId,
+        unpacking: &mut Unpacking<'_>,
+        deadline: Option<Instant>,
+    ) -> bool {
+        let claimed = self.session.inner().wait(deadline, None, |core| {
+            self.claim_from(core, from, unpacking)
+        });
+        self.claimed(claimed)
     }
 
     /// Waits for the next message from anyone. Returns whether one came before the deadline.

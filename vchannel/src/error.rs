@@ -191,6 +191,7 @@ impl PackError {
         match failure {
             Failure::Unreachable { last } => {
                 let reason = link_error.or_else(|| last.map(|last| say(last, gateways)));
+                let reason = reason.or_else(|| Some(SILENT.to_owned()));
                 Self::Unreachable {
                     node,
                     within,
@@ -203,6 +204,9 @@ impl PackError {
         }
     }
 }
+
+/// What is known of a node from which nothing comes though all links hold.
+const SILENT: &str = "nothing comes back: its process is stopped, or a network on the way is cut";
 
 /// What a refusal means, for people; a gateway that refuses is one of `gateways`.
 fn say(refusal: Refusal, gateways: &[String]) -> String {

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::world::{World, run};
@@ -259,4 +260,17 @@ fn a_gateway_that_is_restarted_meanwhile_does_not_spoil_a_bench() {
         ended.stderr.contains("gw does not say what it did"),
         "{ended:?}"
     );
+}
+
+#[test]
+fn a_bench_in_which_nothing_moves_ends() {
+    for kind in ["stream", "flood"] {
+        let world = World::new("1s");
+        let (gateway, _serve) = (world.gateway(), world.serve());
+        let more = [kind, "--time", "1min", "--interval", "100ms", "--json"];
+        let mut bench = world.start_bench(&more);
+        assert!(bench.next_line().contains("progress"));
+        gateway.signal(Signal::STOP);
+        bench.end().failed_with(&["nothing has moved for 1"]);
+    }
 }

@@ -238,6 +238,10 @@ fn read_network(
         .unwrap_or_default();
     let rate = fields.rate("rate", report);
     let directory = fields.string("directory", report);
+    if let Some((_, span)) = directory.as_ref().filter(|(text, _)| text.is_empty()) {
+        let help = "write a folder that is for the nodes of this network alone";
+        report.mistake(span, "`directory` is empty", help);
+    }
     let reaches_others = matches!(tuning.hsl.card, Card::Libfabric { .. });
     if protocol.is_some_and(Protocol::is_local) && directory.is_none() && !reaches_others {
         fields.missing("directory", report);

@@ -212,6 +212,11 @@ fn every_mistake_is_found() {
         ("\"30s\"", "30", "should be a duration"),
         (
             "directory = \"/run/madgate/right\"",
+            "directory = \"\"",
+            "`directory` is empty",
+        ),
+        (
+            "directory = \"/run/madgate/right\"",
             "",
             "has no `directory`",
         ),

@@ -1,6 +1,7 @@
 //! Nodes that are not there, go, and come back.
 
 use std::thread;
+use std::time::Duration;
 
 use bytes::Bytes;
 use madgate_vchannel::ReceiveMode::{Cheaper, Express};
@@ -351,4 +352,32 @@ fn nodes_die_and_come_back_while_others_talk() {
     }
     talk.join().expect("sends");
     listen.join().expect("receives");
+}
+
+#[test]
+fn an_answer_is_waited_for_within_a_bound() {
+    for protocol in ALL {
+        let mut nodes = Nodes::open(protocol, 3, "");
+        let (client, server) = (nodes.channel(0), nodes.id(1));
+        // The message of somebody else is no answer.
+        send(&nodes, 2, 0, vec![(pattern(2, 9), Cheaper)])
+            .join()
+            .expect("sends");
+        let within = |time| {
+            let waited = client.begin_unpacking_from_within(server, time);
+            waited.expect("there is such a node").is_some()
+        };
+        assert!(!within(Duration::from_millis(20)), "{protocol:?}");
+        send(&nodes, 1, 0, vec![(pattern(1, 9), Cheaper)])
+            .join()
+            .expect("sends");
+        assert!(within(Duration::MAX), "{protocol:?}");
+        assert_eq!(receive(&client).1, [(pattern(2, 9), Cheaper)]);
+        // Of a server that has gone, a request that is waited for says so.
+        drop(nodes.stop(1));
+        let mut packing = client.begin_packing(server).expect("begins");
+        packing.pack_safer(&[1; 9], Express).expect("packs");
+        let error = packing.end_packing_delivered().unwrap_err();
+        assert!(matches!(error, PackError::Unreachable { .. }), "{error}");
+    }
 }

@@ -19,6 +19,7 @@ use crate::failure::{Context, Failure};
 use crate::files::send::{Peer, Report, send};
 use crate::files::walk::Source;
 use crate::files::wire::{MAX_PATH_BYTES, Reply, Request, WireError};
+use crate::limits;
 use crate::node::{channel_to, find, join, leave, read_cluster};
 use crate::output::{print, say, shown};
 use crate::service::talk::{self, Incoming, TalkError};
@@ -80,6 +81,7 @@ fn target(text: OsString) -> Result<Target, String> {
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let Target { node, path } = &arguments.destination;
     let sources = Source::all(&arguments.sources).or_fail(|| "cannot copy".into())?;
+    limits::raise_descriptors();
     let (cluster, own) = read_cluster(&arguments.cluster, &arguments.node)?;
     let to = find(&cluster, node)?;
     if to == own {

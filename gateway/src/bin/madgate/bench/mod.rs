@@ -3,6 +3,7 @@
 //! - what can be asked: [`arguments`];
 //! - what is measured: [`latency`], [`stream`]; with whom: [`partner`]; what the gateways on the
 //!   way do meanwhile: [`gateways`];
+//! - what ends one in which nothing moves: [`watchdog`];
 //! - what comes of it: [`finding`], as [`chart`], with its [`doubts`];
 //! - [`figures`]: the papers' experiment, with processes of its own.
 
@@ -16,6 +17,7 @@ mod latency;
 mod partner;
 mod progress;
 mod stream;
+mod watchdog;
 
 use std::fs;
 use std::path::Path;
@@ -38,6 +40,7 @@ use gateways::Gateways;
 use latency::Load;
 use partner::Partner;
 use progress::Progress;
+use watchdog::Watchdog;
 
 /// How often the clock is read while small messages are streamed.
 const CLOCK_EVERY_BYTES: usize = 64 << 10;
@@ -172,6 +175,7 @@ impl Bench<'_> {
         let nodes = gateways.nodes().chain([own, to]);
         let spinners = doubts::spinners(&cluster, nodes);
         partner.greet()?;
+        let _watchdog = self.watchdog(&cluster)?;
         for (size, plan) in self.points() {
             for beside in self.loads(load, &plan)? {
                 let watch = Watch::start();
@@ -307,6 +311,7 @@ impl Bench<'_> {
         for partner in &partners {
             partner.greet()?;
         }
+        let _watchdog = self.watchdog(&cluster)?;
         for (size, plan) in self.points() {
             let watch = Watch::start();
             gateways.begin()?;
@@ -321,6 +326,13 @@ impl Bench<'_> {
             crate::node::close(session);
         }
         self.draw()
+    }
+
+    /// For messages of all sizes.
+    fn watchdog(&self, cluster: &Cluster) -> Result<Watchdog, Failure> {
+        let sizes = self.points().into_iter().map(|(size, _)| size);
+        let largest = sizes.chain(self.arguments.load_size).max();
+        Watchdog::start(partner::stillness_limit(cluster), largest.unwrap_or(0))
     }
 
     /// Every size in every time.

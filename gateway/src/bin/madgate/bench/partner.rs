@@ -4,8 +4,9 @@ use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::time::{Duration, Instant};
 
-use madgate_vchannel::{Channel, NodeId, Unpacking};
+use madgate_vchannel::{Channel, Cluster, NodeId, Unpacking};
 
+use super::watchdog;
 use crate::failure::Failure;
 use crate::service::order::{Answer, Order, Report};
 use crate::service::pattern::{Check, Messages};
@@ -14,6 +15,8 @@ use crate::service::talk::{self, Incoming, send_payload};
 /// How much longer than messages are tried for the other end may say nothing. Who only listens to a
 /// node does not learn that it has gone.
 const SILENCE_MARGIN: Duration = Duration::from_secs(10);
+/// How much longer than that nothing at all may move.
+const STILLNESS_MARGIN: Duration = Duration::from_secs(5);
 /// How soon an order is repeated that is not answered.
 const REPEAT_AFTER: Duration = Duration::from_millis(250);
 
@@ -113,7 +116,9 @@ impl<'a> Partner<'a> {
     }
 
     pub(super) fn payload(&self, messages: &Messages, sequence: u64) -> Result<(), Failure> {
-        Ok(send_payload(self.channel, self.node, messages, sequence)?)
+        send_payload(self.channel, self.node, messages, sequence)?;
+        watchdog::note_move();
+        Ok(())
     }
 
     /// Unpacks the next payload of the other end into `buffer`, which is as long.
@@ -198,7 +203,10 @@ impl<'a> Partner<'a> {
             match self.channel.begin_unpacking_within(left)? {
                 // Others may talk to this node too; they are not listened to.
                 Some(unpacking) if unpacking.source() != self.node => {}
-                unpacking => return Ok(unpacking),
+                unpacking => {
+                    watchdog::note_move();
+                    return Ok(unpacking);
+                }
             }
         }
     }
@@ -211,8 +219,8 @@ impl<'a> Partner<'a> {
     fn silence(&self) -> Failure {
         Failure::new(format!(
             "{} has said nothing for {:.0?}: its process was restarted or is stopped, or is no \
-             `madgate serve` or `madgate gateway`; look at its log, and at those of the gateways \
-             on the way",
+             `madgate serve` or `madgate gateway`; or a gateway on the way has gone; look at their \
+             logs",
             self.name(),
             self.silence_limit()
         ))
@@ -224,6 +232,11 @@ impl<'a> Partner<'a> {
             self.name()
         ))
     }
+}
+
+/// How long nothing may move at all. Who waits for an answer gives up sooner, and says for which.
+pub(super) fn stillness_limit(cluster: &Cluster) -> Duration {
+    cluster.link_timeout() + SILENCE_MARGIN + STILLNESS_MARGIN
 }
 
 /// Nothing may be missing or damaged.

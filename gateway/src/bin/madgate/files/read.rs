@@ -249,6 +249,8 @@ struct Version {
     size: u64,
     /// When it was written last: seconds and nanoseconds.
     written: (i64, i64),
+    /// When that, its name or its mode was changed last. Nobody sets it back.
+    changed: (i64, i64),
 }
 
 impl Version {
@@ -256,6 +258,7 @@ impl Version {
         Self {
             size: metadata.len(),
             written: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
         }
     }
 
