@@ -261,6 +261,7 @@ impl Gateway {
                 start: *position,
                 end: *position + 144,
                 bytes: 64,
+                largest: 64,
                 frames: 1,
                 lane: Lane::Urgent,
             };
