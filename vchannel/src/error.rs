@@ -190,8 +190,7 @@ impl PackError {
     ) -> Self {
         match failure {
             Failure::Unreachable { last } => {
-                let reason = link_error.or_else(|| last.map(|last| say(last, gateways)));
-                let reason = reason.or_else(|| Some(SILENT.to_owned()));
+                let reason = Some(why_unreachable(link_error, last, gateways));
                 Self::Unreachable {
                     node,
                     within,
@@ -203,6 +202,18 @@ impl PackError {
             Failure::NoRoute | Failure::NoChannel => Self::Disagreement { node, messages },
         }
     }
+}
+
+/// Why a node is not reached, as far as is known: what the link to it has met, or what was said last
+/// on the way, over one of `gateways`.
+pub(crate) fn why_unreachable(
+    link_error: Option<String>,
+    last: Option<Refusal>,
+    gateways: &[String],
+) -> String {
+    link_error
+        .or_else(|| last.map(|last| say(last, gateways)))
+        .unwrap_or_else(|| SILENT.to_owned())
 }
 
 /// What is known of a node from which nothing comes though all links hold.

@@ -51,6 +51,22 @@ fn who_is_not_there_is_named_at_once() {
 }
 
 #[test]
+fn who_is_not_there_behind_a_gateway_is_named_long_before_the_end() {
+    let world = World::new("8s");
+    let _gateway = world.gateway();
+    let file = world.file("file", 1000);
+    let mut copy = world.start_cp("a0", &[&file], "");
+    copy.wait_said(&[
+        "INFO",
+        "b0 is not reached yet, and tried for 8s at most: gw has no link onwards",
+    ]);
+    assert!(copy.is_running());
+    // It comes late, and that is all.
+    let _serve = world.serve();
+    copy.end().succeeded();
+}
+
+#[test]
 fn a_gateway_warns_of_nodes_that_are_needed_and_of_no_others() {
     let world = World::new("10s");
     let (gateway, serve) = (world.gateway_with(&["--log", "debug"]), world.serve());
@@ -73,7 +89,7 @@ fn a_gateway_warns_of_nodes_that_are_needed_and_of_no_others() {
     let warnings: Vec<_> = ended
         .stderr
         .lines()
-        .filter(|line| line.contains("WARN"))
+        .filter(|line| line.contains("WARN") && line.contains("no link"))
         .collect();
     assert_eq!(warnings.len(), 1, "{ended:?}");
 }

@@ -357,6 +357,12 @@ impl<D: Clone> Outgoing<D> {
         self.last_refusal
     }
 
+    /// Since when nobody carries what is not delivered.
+    #[must_use]
+    pub const fn stuck_since(&self) -> Option<Time> {
+        self.stuck_since
+    }
+
     /// Why the flow failed, and the numbers of the messages that were not delivered. They
     /// are dropped; what is packed afterwards opens the flow anew. The last of them may not
     /// be complete: nothing more is to be pushed for it.

@@ -86,6 +86,8 @@ pub(crate) struct Core {
     pub(super) timed: VecDeque<(Time, u32)>,
     /// When flows from here are to be looked at for what is due.
     pub(super) sweep_at: Option<Time>,
+    /// When the log may next say that nobody carries one.
+    pub(super) complain_at: Time,
     /// When those to here whose way is lost are.
     pub(super) lost_at: Option<Time>,
     /// When sources that have fallen silent are to be looked for.
@@ -145,6 +147,7 @@ impl Core {
             blocked: Vec::new(),
             timed: VecDeque::new(),
             sweep_at: None,
+            complain_at: Time(0),
             lost_at: None,
             forget_at: None,
             has_first_deadline: false,
@@ -611,6 +614,7 @@ impl Core {
     fn sweep(&mut self, now: Time) {
         let mut next: Option<Time> = None;
         for index in 0..self.out_flows.len() {
+            self.complain_if_stuck(index, now);
             let slot = &mut self.out_flows[index];
             let Some(mut at) = slot.flow.next_deadline() else {
                 continue;
@@ -665,9 +669,8 @@ impl Core {
         }
         if let Some((failure, messages)) = flow.flow.take_failure(now) {
             let link = flow.link;
-            let reason = self.links[link as usize]
-                .as_ref()
-                .and_then(|link| link.last_error.clone().filter(|_| link.output.is_none()));
+            let reason = self.link_error(link);
+            let flow = &mut self.out_flows[index as usize];
             flow.failures.note(failure, reason, messages);
             self.stop_dialing_if_unused(link);
         }

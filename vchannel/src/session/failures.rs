@@ -2,16 +2,21 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::time::Duration;
 
-use madgate_gtm::Failure;
+use madgate_gtm::{Failure, Time};
 
 use super::core::Core;
 use super::flows::OutFlow;
-use crate::error::PackError;
+use crate::cluster::format_duration;
+use crate::error::{self, PackError};
 
 /// Failures of a flow that are remembered. Who asks for a message of before the oldest of them is told
 /// that it failed, since nobody knows any more.
 const FAILURES_MOST: usize = 64;
+
+/// How long nobody carries a flow before the log says so, and pauses between two such lines.
+const COMPLAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// Numbers of messages wrap. A failure is forgotten when so many have followed, long before the same
 /// number can come again.
@@ -135,6 +140,37 @@ impl Core {
             &gateways,
             lost.messages,
         )
+    }
+
+    /// What a link has met last, if it is down.
+    pub(super) fn link_error(&self, link: u32) -> Option<String> {
+        let link = self.links[link as usize].as_ref()?;
+        link.last_error.clone().filter(|_| link.output.is_none())
+    }
+
+    /// Says in the log, once, that nobody has carried a flow for a while, as who waits for it hears
+    /// nothing until it is given up.
+    pub(super) fn complain_if_stuck(&mut self, index: usize, now: Time) {
+        let slot = &mut self.out_flows[index];
+        let Some(since) = slot.flow.stuck_since() else {
+            slot.is_complained_of = false;
+            return;
+        };
+        let within = self.cluster.link_timeout();
+        let patience = COMPLAIN_AFTER.min(within / 4);
+        if slot.is_complained_of || now.since(since) < patience || now < self.complain_at {
+            return;
+        }
+        slot.is_complained_of = true;
+        self.complain_at = now + COMPLAIN_AFTER;
+        let slot = &self.out_flows[index];
+        let reason = error::why_unreachable(
+            self.link_error(slot.link),
+            slot.flow.last_refusal(),
+            &self.gateways_of(slot),
+        );
+        let (node, within) = (self.destination_of(slot), format_duration(within));
+        tracing::info!("{node} is not reached yet, and tried for {within} at most: {reason}");
     }
 
     /// The names of the gateways that a flow crosses, in order.

@@ -32,6 +32,8 @@ pub(crate) struct OutFlow {
     pub(crate) has_borrower: bool,
     /// What was not delivered.
     pub(crate) failures: Failures,
+    /// Whether the log says that nobody carries it, for as long as that is so.
+    pub(crate) is_complained_of: bool,
     /// Memory for the next message's small blocks.
     pub(crate) scratch: Vec<u8>,
 }
@@ -45,6 +47,7 @@ impl OutFlow {
             packer: None,
             has_borrower: false,
             failures: Failures::default(),
+            is_complained_of: false,
             scratch: Vec::new(),
         }
     }
