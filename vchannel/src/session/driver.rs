@@ -422,8 +422,9 @@ impl Inner {
                 driver.straight = Some(index);
             } else if driver.straight == Some(index) {
                 driver.straight = None;
-                // A payload is complete, for which credit may be due.
-                driver.has_chores = true;
+                // A payload is complete, for which credit may be due; where that ends the block, its
+                // thread comes by on its way out.
+                driver.has_chores |= !goal.is_over();
             }
             let gathers = input.gathers_until().is_some();
             driver.gathering = gathers.then_some(index).or(driver.gathering);
