@@ -266,6 +266,11 @@ fn a_gateway_that_is_restarted_meanwhile_does_not_spoil_a_bench() {
 fn a_bench_in_which_nothing_moves_ends() {
     for kind in ["stream", "flood"] {
         let world = World::new("1s");
+        // The kernel would give the connection up, if the gateway's buffers were full.
+        let tcp = "protocol = \"tcp\"\n";
+        let patient = format!("{tcp}keepalive = \"1h\"\nuser_timeout = \"1h\"\n");
+        let text = fs::read_to_string(world.cluster()).unwrap();
+        fs::write(world.cluster(), text.replace(tcp, &patient)).unwrap();
         let (gateway, _serve) = (world.gateway(), world.serve());
         let more = [kind, "--time", "1min", "--interval", "100ms", "--json"];
         let mut bench = world.start_bench(&more);

@@ -39,7 +39,8 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(session: &str) -> Self {
+    /// Connections that nobody acknowledges are given up after `user_timeout`.
+    fn new(session: &str, user_timeout: &str) -> Self {
         let hosts = [(); 3].map(|()| Host::new().unwrap());
         let [a0, gw, b0] = &hosts;
         let (left, right) = (Switch::new().unwrap(), Switch::new().unwrap());
@@ -52,7 +53,10 @@ impl Scene {
             right.attach(gw, RATE).unwrap(),
         ];
         let plan = Plan::new(session)
-            .networks(&["left", "right"])
+            .networks_with(
+                &["left", "right"],
+                &format!("user_timeout = \"{user_timeout}\""),
+            )
             .node("a0", &[("left", addresses[0])])
             .node("gw", &[("left", inside[0]), ("right", inside[1])])
             .node("b0", &[("right", addresses[1])])
@@ -121,8 +125,7 @@ fn a_network_that_is_cut_and_mended_loses_nothing() {
     }
     let _alone = alone();
     for side in [Side::Left, Side::Right] {
-        // The way is given up much sooner than those who use it.
-        let mut scene = Scene::new("link_timeout = \"30s\"");
+        let mut scene = Scene::new("link_timeout = \"30s\"", "30s");
         scene.cut(side);
         scene.a0.await_standstill("sent s");
         scene.mend(side);
@@ -141,7 +144,7 @@ fn one_that_is_noticed_before_it_is_mended_loses_nothing_either() {
     }
     let _alone = alone();
     for side in [Side::Left, Side::Right] {
-        let mut scene = Scene::new("link_timeout = \"4s\"");
+        let mut scene = Scene::new("link_timeout = \"30s\"", "2s");
         let links = scene.count("links");
         scene.cut(side);
         scene.wait_until("the gateway notices", |scene| scene.count("links") < links);
@@ -164,7 +167,7 @@ fn one_that_stays_cut_is_reported() {
         (Side::Left, "gw over left"),
         (Side::Right, "gw has no link onwards"),
     ] {
-        let mut scene = Scene::new("link_timeout = \"2s\"");
+        let mut scene = Scene::new("link_timeout = \"2s\"", "2s");
         scene.cut(side);
         let ended = scene.a0.hear("ended s");
         let expected = "b0 was not reached for 2s";

@@ -54,7 +54,7 @@ pub(super) fn parse(text: &str, file: &str, base: &Path) -> Result<Cluster, Clus
     let mistakes_before = report.mistakes();
     let absent = |key: &str| !top.has_tables(key);
     let [no_network, no_node, no_channel] = ["network", "node", "channel"].map(absent);
-    let networks = read_networks(&mut top, base, session.link_timeout, &mut report);
+    let networks = read_networks(&mut top, base, &mut report);
     let tables = top.take_tables("node", &mut report);
     let nodes = node_section::read_nodes(tables, &networks, &mut report);
     let channels = read_channels(&mut top, &networks, &mut report);
@@ -172,12 +172,7 @@ impl Networks {
     }
 }
 
-fn read_networks(
-    top: &mut Fields<'_>,
-    base: &Path,
-    link_timeout: Duration,
-    report: &mut Report,
-) -> Networks {
+fn read_networks(top: &mut Fields<'_>, base: &Path, report: &mut Report) -> Networks {
     let is_written = top.has_tables("network");
     let tables = top.take_tables("network", report);
     let mut networks = Networks {
@@ -196,7 +191,7 @@ fn read_networks(
             break;
         }
         let mistakes_before = report.mistakes();
-        let Some(network) = read_network(table, base, link_timeout, report) else {
+        let Some(network) = read_network(table, base, report) else {
             networks.are_named = false;
             continue;
         };
@@ -216,12 +211,7 @@ fn read_networks(
     networks
 }
 
-fn read_network(
-    table: Spanned<DeValue<'_>>,
-    base: &Path,
-    link_timeout: Duration,
-    report: &mut Report,
-) -> Option<Network> {
+fn read_network(table: Spanned<DeValue<'_>>, base: &Path, report: &mut Report) -> Option<Network> {
     let keys = [&NETWORK_KEYS[..], &all_keys()].concat();
     let mut fields = Fields::open_value(table, "[[network]]", &keys, report)?;
     let name = fields.required_string("name", report);
@@ -234,7 +224,7 @@ fn read_network(
         .size("mtu", &MTU_BOUNDS, report)
         .and_then(|mtu| u32::try_from(mtu).ok());
     let tuning = protocol
-        .map(|protocol| read_tuning(&mut fields, protocol, mtu, link_timeout, report))
+        .map(|protocol| read_tuning(&mut fields, protocol, mtu, report))
         .unwrap_or_default();
     let rate = fields.rate("rate", report);
     let directory = fields.string("directory", report);

@@ -476,27 +476,6 @@ fn connections_are_tuned_by_network() {
 }
 
 #[test]
-fn what_leads_nowhere_is_noticed_within_link_timeout() {
-    let watched = |link_timeout: &str, keys: &str| {
-        let tcp = "protocol = \"tcp\"";
-        let text =
-            DEMO.replacen("30s", link_timeout, 1)
-                .replacen(tcp, &format!("{tcp}\n{keys}"), 1);
-        let cluster = Cluster::parse(&text, "/etc/madgate").unwrap();
-        let tuning = &cluster.networks()[0].tuning.tcp;
-        (
-            tuning.keepalive.as_millis(),
-            tuning.user_timeout.as_millis(),
-        )
-    };
-    assert_eq!(watched("24h", ""), (10_000, 30_000));
-    assert_eq!(watched("6s", ""), (2_000, 6_000));
-    assert_eq!(watched("100ms", ""), (1_000, 1_000));
-    let keys = "keepalive = \"20s\"\nuser_timeout = \"40s\"";
-    assert_eq!(watched("6s", keys), (20_000, 40_000));
-}
-
-#[test]
 fn the_fast_ways_of_the_ends_can_be_switched_off() {
     let defaults = demo();
     let settings = defaults.endpoint_settings();

@@ -4,7 +4,7 @@ use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
 use madgate_tm::hsl::{Card, Mode};
-use madgate_tm::{HslTuning, Protocol, ShmTuning, TcpTuning, Tuning};
+use madgate_tm::{HslTuning, Protocol, ShmTuning, Tuning};
 
 use super::fields::Fields;
 use super::mistake::Report;
@@ -51,11 +51,9 @@ pub(super) fn read_tuning(
     fields: &mut Fields<'_>,
     protocol: Protocol,
     mtu: Option<u32>,
-    link_timeout: Duration,
     report: &mut Report,
 ) -> Tuning {
     let mut tuning = Tuning::default();
-    watch_within(&mut tuning.tcp, link_timeout);
     refuse_foreign_keys(fields, protocol, report);
     let count = |number: u64| usize::try_from(number).ok();
     let word = |number: u64| u32::try_from(number).ok();
@@ -84,15 +82,6 @@ pub(super) fn read_tuning(
         read_hsl(fields, &mut tuning.hsl, report);
     }
     tuning
-}
-
-/// A connection that leads nowhere is noticed within `link_timeout`, if the file does not say
-/// otherwise: those who wait for it are then told what happened rather than that nothing did.
-fn watch_within(tcp: &mut TcpTuning, link_timeout: Duration) {
-    tcp.keepalive = tcp.keepalive.min(link_timeout / 3);
-    tcp.keepalive = tcp.keepalive.max(*KEEPALIVE_BOUNDS.start());
-    tcp.user_timeout = tcp.user_timeout.min(link_timeout);
-    tcp.user_timeout = tcp.user_timeout.max(*SILENCE_BOUNDS.start());
 }
 
 /// Slots of networks of one host, which share memory in one way or the other.
