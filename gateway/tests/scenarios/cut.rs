@@ -114,6 +114,16 @@ impl Scene {
         }
         .unwrap();
     }
+
+    /// The network is mended: the stream goes on, and all of it arrives.
+    fn mend_and_end(mut self, side: Side) {
+        self.mend(side);
+        self.await_bytes();
+        self.a0.tell("halt s");
+        let sent: u64 = self.a0.hear("ended s").parse().unwrap();
+        await_messages(&mut self.b0, "main/a0", sent);
+        assert_eq!(self.a0.ask("close"), "");
+    }
 }
 
 const RATE: Rate = Rate::Megabits(1000);
@@ -128,12 +138,7 @@ fn a_network_that_is_cut_and_mended_loses_nothing() {
         let mut scene = Scene::new("link_timeout = \"30s\"", "30s");
         scene.cut(side);
         scene.a0.await_standstill("sent s");
-        scene.mend(side);
-        scene.await_bytes();
-        scene.a0.tell("halt s");
-        let sent: u64 = scene.a0.hear("ended s").parse().unwrap();
-        await_messages(&mut scene.b0, "main/a0", sent);
-        assert_eq!(scene.a0.ask("close"), "");
+        scene.mend_and_end(side);
     }
 }
 
@@ -148,12 +153,7 @@ fn one_that_is_noticed_before_it_is_mended_loses_nothing_either() {
         let links = scene.count("links");
         scene.cut(side);
         scene.wait_until("the gateway notices", |scene| scene.count("links") < links);
-        scene.mend(side);
-        scene.await_bytes();
-        scene.a0.tell("halt s");
-        let sent: u64 = scene.a0.hear("ended s").parse().unwrap();
-        await_messages(&mut scene.b0, "main/a0", sent);
-        assert_eq!(scene.a0.ask("close"), "");
+        scene.mend_and_end(side);
     }
 }
 
