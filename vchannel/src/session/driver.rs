@@ -15,6 +15,7 @@ use madgate_gtm::Time;
 use madgate_tm::{Crowd, LaneClass, LaneError, Poller, Ready};
 
 use super::Inner;
+use super::followed::Followed;
 use super::input::{BATCH_BYTES, Input, InputError};
 use super::links::LinkOutput;
 use super::wait::Goal;
@@ -34,9 +35,6 @@ const SLOT_PASSES_ALONE: u32 = 64;
 /// Passes over the lane that brought something last between two looks at all descriptors,
 /// while spinning: one system call instead of two.
 const HOT_PASSES: u32 = 8;
-
-/// Receptions in a row after which a lane is only looked at, no longer watched.
-const STREAK: u32 = 32;
 
 /// Times that what a link still holds is read at most, when its peer has left.
 const LAST_READS: usize = 64;
@@ -59,16 +57,13 @@ pub(crate) struct Driver {
     /// Whether the thread that drives is a caller, who waits for something.
     is_caller: bool,
     /// The lane of small frames that brought something last.
-    pub(super) hot: Option<usize>,
-    /// How often it did in a row, nothing else having come in between.
-    streak: u32,
-    /// The bulk lane that brought part of a payload last, which goes straight to its block.
+    pub(super) small: Followed,
+    /// The bulk lane of which payloads went straight to their blocks last.
+    pub(super) bulk: Followed,
+    /// That lane, while the rest of such a payload is on its way.
     pub(super) straight: Option<usize>,
     /// The bulk lane of which more than the next bytes is waited for at once.
     gathering: Option<usize>,
-    /// Whether its descriptor is out of the poller: it is looked at in every pass, and the
-    /// kernel need not note each arrival for the poller too.
-    pub(super) is_unwatched: bool,
     /// Whether there may be something to do besides receiving.
     pub(super) has_chores: bool,
     /// Whether bulk lanes had to wait in the last pass for small frames to be looked at.
@@ -103,11 +98,10 @@ impl Driver {
             has_looked: false,
             now: Time(0),
             is_caller: false,
-            hot: None,
-            streak: 0,
+            small: Followed::default(),
+            bulk: Followed::default(),
             straight: None,
             gathering: None,
-            is_unwatched: false,
             has_chores: true,
             has_put_off: false,
             writable: Vec::new(),
@@ -138,7 +132,7 @@ impl Driver {
 
     /// How often all descriptors are looked at while spinning: what is looked at in between
     /// costs less.
-    fn passes_per_look(&self, is_straight: bool) -> u32 {
+    fn passes_per_look(&self, wants_bulk: bool) -> u32 {
         if self.has_static_inputs() {
             let are_all = self.static_inputs.len() == self.inputs.len();
             return if are_all {
@@ -147,7 +141,11 @@ impl Driver {
                 SLOT_PASSES
             };
         }
-        let hot = if is_straight { self.straight } else { self.hot };
+        let hot = if wants_bulk {
+            self.straight.or(self.bulk.unwatched())
+        } else {
+            self.small.lane()
+        };
         hot.map_or(1, |_| HOT_PASSES)
     }
 
@@ -172,39 +170,46 @@ impl Driver {
 
     /// A lane of small frames has brought something.
     fn heat(&mut self, index: usize) {
-        if self.hot != Some(index) {
-            self.watch_hot();
-            self.hot = Some(index);
-            self.streak = 0;
-        }
+        let followed = self.small.follow(index, &self.inputs, &self.poller);
+        self.note_deaf(followed);
     }
 
-    /// The hot lane has brought something once more.
-    fn note_streak(&mut self) {
-        self.streak = self.streak.saturating_add(1);
-        if self.streak < STREAK || self.is_unwatched {
-            return;
-        }
-        if let Some(input) = self.hot.and_then(|hot| self.inputs[hot].as_ref()) {
-            let (descriptor, _) = input.receiver.descriptor();
-            self.is_unwatched = self.poller.remove(descriptor).is_ok();
-        }
+    /// The lane of small frames that is followed was looked at.
+    fn note_small_look(&mut self, has_brought: bool) {
+        let noted = self
+            .small
+            .note_look(has_brought, &self.inputs, &self.poller);
+        self.note_deaf(noted);
     }
 
-    /// The hot lane is watched again, as the thread is going to sleep or to look elsewhere.
-    fn watch_hot(&mut self) {
-        self.streak = 0;
-        if !std::mem::take(&mut self.is_unwatched) {
-            return;
+    /// A bulk lane was looked at, or has brought part of a payload that goes straight to its
+    /// block.
+    fn note_bulk_look(&mut self, index: usize, has_brought: bool) {
+        if has_brought {
+            let followed = self.bulk.follow(index, &self.inputs, &self.poller);
+            self.note_deaf(followed);
         }
-        let Some(hot) = self.hot else { return };
-        if let Some(input) = &self.inputs[hot] {
-            let (descriptor, interest) = input.receiver.descriptor();
-            let token = Token::Input(hot, input.class).to_number();
-            if let Err(error) = self.poller.add(descriptor, token, interest) {
-                self.deaf.push((input.link, InputError::Deaf(error)));
-                self.has_chores = true;
-            }
+        let noted = self.bulk.note_look(has_brought, &self.inputs, &self.poller);
+        self.note_deaf(noted);
+    }
+
+    /// The lane of small frames is watched again.
+    fn watch_small(&mut self) {
+        let watched = self.small.watch(&self.inputs, &self.poller);
+        self.note_deaf(watched);
+    }
+
+    /// All lanes are watched again.
+    fn watch_all(&mut self) {
+        self.watch_small();
+        let watched = self.bulk.watch(&self.inputs, &self.poller);
+        self.note_deaf(watched);
+    }
+
+    fn note_deaf(&mut self, watched: Result<(), (u32, InputError)>) {
+        if let Err(deaf) = watched {
+            self.deaf.push(deaf);
+            self.has_chores = true;
         }
     }
 
@@ -239,22 +244,13 @@ impl Inner {
             driver.has_chores = false;
             self.do_chores(driver);
         }
+        if patience != Patience::None || driver.has_static_inputs() {
+            driver.watch_all();
+        }
         if driver.has_static_inputs() {
-            driver.watch_hot();
             busy |= self.poll_slots(driver, patience, goal);
-        } else if goal.straight.is_some() {
-            driver.watch_hot();
-            if let Some(straight) = driver.straight
-                && patience == Patience::None
-            {
-                busy |= self.receive(driver, straight, goal);
-            }
-        } else if let Some(hot) = driver.hot
-            && patience == Patience::None
-            && self.receive(driver, hot, goal)
-        {
-            busy = true;
-            driver.note_streak();
+        } else if patience == Patience::None {
+            busy |= self.look_at_followed(driver, goal);
         }
         if !driver.has_looked {
             return busy;
@@ -277,6 +273,31 @@ impl Inner {
         busy |= self.poll_descriptors(driver, timeout, goal);
         busy |= self.handle_due(driver.now);
         self.flush_dirty();
+        busy
+    }
+
+    /// Reads the lanes that are followed.
+    fn look_at_followed(&self, driver: &mut Driver, goal: &mut Goal<'_, '_>) -> bool {
+        let mut busy = false;
+        if let Some(straight) = driver.straight.filter(|_| goal.straight.is_some()) {
+            driver.watch_small();
+            return self.receive(driver, straight, goal);
+        }
+        let bulk = driver.bulk.unwatched();
+        if goal.straight.is_some() && bulk.is_none() {
+            driver.watch_small();
+        } else if let Some(small) = driver.small.lane() {
+            busy = self.receive(driver, small, goal);
+            driver.note_small_look(busy);
+        }
+        // Small frames first: after them a caller may know where the large ones belong.
+        if let Some(bulk) = bulk.filter(|_| !busy && !goal.is_over()) {
+            let received = self.receive(driver, bulk, goal);
+            if !received {
+                driver.note_bulk_look(bulk, false);
+            }
+            busy |= received;
+        }
         busy
     }
 
@@ -352,9 +373,6 @@ impl Inner {
         timeout: Option<Duration>,
         goal: &mut Goal<'_, '_>,
     ) -> bool {
-        if timeout != Some(Duration::ZERO) {
-            driver.watch_hot();
-        }
         driver.ready.clear();
         match driver.poller.wait(timeout) {
             Ok(ready) => driver.ready.extend_from_slice(ready),
@@ -391,7 +409,7 @@ impl Inner {
                         small_bytes = true;
                         driver.heat(index);
                     } else {
-                        driver.streak = 0;
+                        driver.small.end_streak();
                     }
                 }
                 Token::Output(link, class) => self.handle_writable(driver, link, class),
@@ -418,16 +436,17 @@ impl Inner {
         let received = input.receive(self, goal, scratch, driver.now);
         if input.class == LaneClass::Bulk && !input.is_static() {
             input.gather(goal.straight.as_deref(), driver.now);
+            let gathers = input.gathers_until().is_some();
+            driver.gathering = gathers.then_some(index).or(driver.gathering);
             if input.is_straight() {
                 driver.straight = Some(index);
+                driver.note_bulk_look(index, true);
             } else if driver.straight == Some(index) {
                 driver.straight = None;
                 // A payload is complete, for which credit may be due; where that ends the block, its
                 // thread comes by on its way out.
                 driver.has_chores |= !goal.is_over();
             }
-            let gathers = input.gathers_until().is_some();
-            driver.gathering = gathers.then_some(index).or(driver.gathering);
         }
         match received {
             Ok(bytes) => bytes > 0,

@@ -8,7 +8,7 @@
 //! - [`core`] and [`arrival`]: everything that is known, behind one lock, without system
 //!   calls;
 //! - [`flush`]: from flows to lanes, and [`alone`] for small messages that nothing waits before;
-//!   [`driver`] and [`input`]: from lanes to flows;
+//!   [`driver`], [`followed`] and [`input`]: from lanes to flows;
 //! - [`inbox`], with [`crumbs`] and [`early`]: what has arrived of a flow, and how small
 //!   messages stay cheap; [`kept`]: how large blocks wait where they have arrived;
 //! - [`wait`]: how a caller waits (it drives), and who wakes whom; [`background`]: the thread that
@@ -24,6 +24,7 @@ mod early;
 mod failures;
 mod flows;
 mod flush;
+mod followed;
 mod inbox;
 mod input;
 mod kept;

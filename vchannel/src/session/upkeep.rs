@@ -177,10 +177,8 @@ impl Inner {
                 if driver.straight == Some(at) {
                     driver.straight = None;
                 }
-                if driver.hot == Some(at) {
-                    driver.hot = None;
-                    driver.is_unwatched = false;
-                }
+                driver.small.forget(at);
+                driver.bulk.forget(at);
             }
         }
         let output = self.output(index);
