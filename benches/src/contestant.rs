@@ -75,10 +75,10 @@ pub struct Timing {
 #[derive(Debug, Clone, Args)]
 pub struct RoundArguments {
     /// How often everything is measured; what counts is the median.
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
     /// Seconds for each measurement.
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 0.5)]
     time: f64,
     /// One short round: shows that everything works, not how fast.
     #[arg(long)]

@@ -1,6 +1,6 @@
 //! Several measurements of the same thing.
 
-/// What the rounds of a bench measured of one thing, one value per round.
+/// What the rounds of a bench measured of one thing, one value per round, in their order.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Samples {
     values: Vec<f64>,
@@ -13,43 +13,52 @@ impl Samples {
     }
 
     /// All of these.
-    pub fn of(mut values: Vec<f64>) -> Self {
-        values.sort_by(f64::total_cmp);
+    pub const fn of(values: Vec<f64>) -> Self {
         Self { values }
     }
 
     /// Adds the value of one more round.
     pub fn push(&mut self, value: f64) {
-        let place = self.values.partition_point(|have| *have < value);
-        self.values.insert(place, value);
+        self.values.push(value);
     }
 
     /// The middle value; the mean of the two in the middle where their number is even.
     /// `None` if nothing was measured.
     pub fn median(&self) -> Option<f64> {
-        let upper = self.values.len() / 2;
-        let high = *self.values.get(upper)?;
-        if self.values.len() % 2 == 1 {
+        let mut sorted = self.values.clone();
+        sorted.sort_by(f64::total_cmp);
+        let upper = sorted.len() / 2;
+        let high = *sorted.get(upper)?;
+        if sorted.len() % 2 == 1 {
             return Some(high);
         }
-        let low = *self.values.get(upper.checked_sub(1)?)?;
+        let low = *sorted.get(upper.checked_sub(1)?)?;
         Some(f64::midpoint(low, high))
+    }
+
+    /// What these are of `others`, round by round. What else a machine does lasts for seconds, as
+    /// long as several measurements: it takes from both of a round, and the median of these ratios
+    /// says more than the ratio of two medians of different rounds.
+    #[must_use]
+    pub fn ratios_to(&self, others: &Self) -> Self {
+        let rounds = self.values.iter().zip(&others.values);
+        Self::of(rounds.map(|(these, others)| these / others).collect())
     }
 
     /// The least value.
     pub fn least(&self) -> Option<f64> {
-        self.values.first().copied()
+        self.values.iter().copied().min_by(f64::total_cmp)
     }
 
     /// The greatest value.
     pub fn greatest(&self) -> Option<f64> {
-        self.values.last().copied()
+        self.values.iter().copied().max_by(f64::total_cmp)
     }
 
     /// The distance from the least to the greatest value as a part of the median: how much
     /// to trust it.
     pub fn spread(&self) -> Option<f64> {
-        Some((self.values.last()? - self.values.first()?) / self.median()?)
+        Some((self.greatest()? - self.least()?) / self.median()?)
     }
 }
 
@@ -71,6 +80,24 @@ mod tests {
         assert_eq!(samples(&[4.0]).median(), Some(4.0));
         assert_eq!(samples(&[9.0, 1.0]).median(), Some(5.0));
         assert_eq!(samples(&[9.0, 1.0, 2.0]).median(), Some(2.0));
+    }
+
+    #[test]
+    fn ratios_are_those_of_the_same_round() {
+        // The second round came when the machine was half as fast.
+        let ours = samples(&[8.0, 3.0, 9.0]);
+        let theirs = samples(&[10.0, 4.0, 10.0]);
+        let ratios = ours.ratios_to(&theirs);
+        assert_eq!(ratios, samples(&[0.8, 0.75, 0.9]));
+        assert_eq!(ratios.median(), Some(0.8));
+        assert_eq!(ours.ratios_to(&samples(&[])).median(), None);
+    }
+
+    #[test]
+    fn least_and_greatest_do_not_depend_on_the_order() {
+        let samples = samples(&[2.0, 3.0, 1.0]);
+        assert_eq!(samples.least(), Some(1.0));
+        assert_eq!(samples.greatest(), Some(3.0));
     }
 
     #[test]

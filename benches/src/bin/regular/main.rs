@@ -12,6 +12,7 @@
 mod apart;
 mod direct;
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -106,6 +107,9 @@ struct Line<'a> {
     messages_per_s: Option<f64>,
     half_rtt_us: Option<f64>,
     half_rtt_p99_us: Option<f64>,
+    /// Bandwidth or half round trip as a part of those that the path is compared with: the median
+    /// of the ratios of each round.
+    ratios: BTreeMap<&'a str, f64>,
 }
 
 fn main() -> ExitCode {
@@ -188,14 +192,33 @@ fn with_settings(arguments: &Arguments) -> io::Result<Vec<Box<dyn Contestant>>> 
 }
 
 fn print_json(results: &Results) -> io::Result<()> {
-    json::print_lines(results.iter().map(|((path, point), figures)| Line {
-        path,
-        message_bytes: point.message_bytes,
-        gb_per_s: figures.gb_per_s.median(),
-        messages_per_s: figures.messages_per_s.median(),
-        half_rtt_us: figures.half_rtt_us.median(),
-        half_rtt_p99_us: figures.half_rtt_p99_us.median(),
+    json::print_lines(results.iter().map(|((path, point), figures)| {
+        Line {
+            path,
+            message_bytes: point.message_bytes,
+            gb_per_s: figures.gb_per_s.median(),
+            messages_per_s: figures.messages_per_s.median(),
+            half_rtt_us: figures.half_rtt_us.median(),
+            half_rtt_p99_us: figures.half_rtt_p99_us.median(),
+            ratios: COMPARED
+                .iter()
+                .filter(|(compared, _)| compared == path)
+                .filter_map(|(_, bare)| Some((*bare, ratio(results, path, bare, *point)?)))
+                .collect(),
+        }
     }))
+}
+
+/// What `path` does at `point` as a part of what `bare` does: the median over the rounds.
+fn ratio(results: &Results, path: &'static str, bare: &'static str, point: Point) -> Option<f64> {
+    let samples = |name| {
+        let figures = results.get(&(name, point))?;
+        Some(match point.measure {
+            Measure::Stream | Measure::Unread => &figures.gb_per_s,
+            Measure::PingPong => &figures.half_rtt_us,
+        })
+    };
+    samples(path)?.ratios_to(samples(bare)?).median()
 }
 
 fn print_table(
@@ -230,16 +253,6 @@ fn print_table(
     let mut stdout = io::stdout().lock();
     writeln!(stdout, "\n{table}")?;
     for (path, bare) in COMPARED {
-        let ratio = |point: &Point| {
-            let figure = |name| {
-                let figures = results.get(&(name, *point))?;
-                match point.measure {
-                    Measure::Stream | Measure::Unread => figures.gb_per_s.median(),
-                    Measure::PingPong => figures.half_rtt_us.median(),
-                }
-            };
-            Some(figure(path)? / figure(bare)?)
-        };
         let ratios: Vec<String> = points
             .iter()
             .filter_map(|point| {
@@ -247,7 +260,7 @@ fn print_table(
                     Measure::Stream | Measure::Unread => "bandwidth",
                     Measure::PingPong => "half round trip",
                 };
-                let (bytes, ratio) = (point.message_bytes, ratio(point)?);
+                let (bytes, ratio) = (point.message_bytes, ratio(results, path, bare, *point)?);
                 Some(format!("{ratio:.2} of its {of_what} at {bytes} B"))
             })
             .collect();

@@ -72,7 +72,7 @@ fn named(bytes: usize) -> String {
 }
 
 const NOTES: &str = "\
-In parentheses: compared with haproxy in the same run.
+In parentheses: compared with haproxy, the median of the ratios of each round.
 * Each message framed on its own. The ends of a TCP relay write them in batches of 64 KiB:
   a relay has no messages of its own, and cannot do better.";
 
@@ -82,25 +82,22 @@ pub(crate) fn print_table(results: &Results, points: &[Point]) -> io::Result<()>
     let mut table = Table::new([""].iter().chain(&names).copied());
     let rows: Vec<Row> = points.iter().copied().flat_map(rows_of).collect();
     for row in &rows {
-        let median = |name| {
-            let figures = results.get(&(name, row.point))?;
-            (row.figure)(figures).median()
+        let samples = |name| Some((row.figure)(results.get(&(name, row.point))?));
+        let median = |name| samples(name).and_then(Samples::median);
+        let ratio = |name| {
+            samples(name)?
+                .ratios_to(samples(REFERENCE)?)
+                .median()
+                .filter(|_| name != REFERENCE)
         };
         let mut cells = vec![row.title.clone()];
-        cells.extend(
-            names
-                .iter()
-                .map(|name| match (median(name), median(REFERENCE)) {
-                    (None, _) => "-".to_owned(),
-                    (Some(value), Some(reference)) if *name != REFERENCE => format!(
-                        "{:.*} ({:.2}x)",
-                        row.decimals,
-                        value / row.unit,
-                        value / reference
-                    ),
-                    (Some(value), _) => format!("{:.*}", row.decimals, value / row.unit),
-                }),
-        );
+        cells.extend(names.iter().map(|name| match (median(name), ratio(name)) {
+            (None, _) => "-".to_owned(),
+            (Some(value), Some(ratio)) => {
+                format!("{:.*} ({ratio:.2}x)", row.decimals, value / row.unit)
+            }
+            (Some(value), None) => format!("{:.*}", row.decimals, value / row.unit),
+        }));
         table.row(cells);
     }
     let spread = rows
