@@ -13,8 +13,13 @@ pub enum StartError {
     #[error("the cluster file has no node called {0:?}")]
     UnknownNode(String),
     /// The node does not forward.
-    #[error("node {0:?} is no gateway; give it `gateway = true` in the cluster file")]
-    NoGateway(String),
+    #[error("node {node:?} is no gateway{}; give it `gateway = true` in the cluster file to make it one", others(.gateways))]
+    NoGateway {
+        /// The node.
+        node: String,
+        /// The first few that are.
+        gateways: Vec<String>,
+    },
     /// The session key cannot be read.
     #[error(transparent)]
     Key(#[from] KeyError),
@@ -47,4 +52,12 @@ pub enum StartError {
     /// The system refuses a thread or a descriptor.
     #[error("the system refuses what a gateway needs: {0}")]
     System(#[from] io::Error),
+}
+
+/// Which nodes are gateways, where one that is not was named.
+fn others(gateways: &[String]) -> String {
+    if gateways.is_empty() {
+        return String::new();
+    }
+    format!(", unlike {}", gateways.join(", "))
 }

@@ -28,6 +28,9 @@ use crate::sender::Sender;
 /// batches have theirs.
 const LEAST_PROMISED: u64 = 3 << 20;
 
+/// Gateways that are named to who names another node.
+const GATEWAYS_NAMED: usize = 4;
+
 /// A gateway: it forwards for as long as it lives.
 ///
 /// - *start*: [`start`](Self::start), [`start_fitted`](Self::start_fitted)
@@ -92,7 +95,11 @@ impl Gateway {
             .node(node)
             .ok_or_else(|| StartError::UnknownNode(node.to_owned()))?;
         if !cluster.is_gateway(id) {
-            return Err(StartError::NoGateway(node.to_owned()));
+            let named = cluster.gateways().take(GATEWAYS_NAMED);
+            return Err(StartError::NoGateway {
+                node: node.to_owned(),
+                gateways: named.map(|id| cluster.node_name(id).to_owned()).collect(),
+            });
         }
         let key = SessionKey::load(cluster.key_file())?;
         let incarnation = draw_incarnation();

@@ -280,3 +280,33 @@ fn a_hundred_thousand_nodes() {
     ));
     assert!(said.contains("gw499, n500"), "{said}");
 }
+
+#[test]
+fn who_starts_a_gateway_as_another_node_is_told_which_are() {
+    let folder = Folder::with(DEMO);
+    let said = failure(
+        &madgate(&["gateway"], &folder.cluster(), &["--node", "a0"]),
+        1,
+    );
+    assert!(
+        said.contains("node \"a0\" is no gateway, unlike gw"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_congestion_control_that_is_not_to_be_had_is_not_blamed_on_the_address() {
+    let folder = Folder::with(
+        &DEMO
+            .replacen(
+                "protocol = \"tcp\"",
+                "protocol = \"tcp\"\ncongestion = \"pigeon\"",
+                1,
+            )
+            .replace("10.0.0.", "127.0.0."),
+    );
+    let gateway = madgate(&["gateway"], &folder.cluster(), &["--node", "gw"]);
+    let said = failure(&gateway, 1);
+    assert!(said.contains("congestion control \"pigeon\""), "{said}");
+    assert!(!said.contains("is the address"), "{said}");
+}

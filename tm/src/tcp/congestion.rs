@@ -76,9 +76,11 @@ fn set(socket: &Socket, name: &str) -> io::Result<()> {
     socket.set_tcp_congestion(name.as_bytes()).map_err(|error| {
         let message = format!(
             "the congestion control \"{name}\" is not to be had: {error}; the system's \
-             net.ipv4.tcp_allowed_congestion_control says which are"
+             net.ipv4.tcp_available_congestion_control says which there are, and \
+             tcp_allowed_congestion_control which everybody may use"
         );
-        io::Error::new(error.kind(), message)
+        // Nothing is wrong with the address.
+        io::Error::new(io::ErrorKind::Unsupported, message)
     })
 }
 

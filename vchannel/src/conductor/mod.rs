@@ -251,6 +251,8 @@ fn hint(endpoint: &Endpoint, error: &io::Error) -> String {
         (Kind::PermissionDenied, None) => {
             "; ports below 1024 are for root: write a higher one in the cluster file".to_owned()
         }
+        // What the network is to have and the system does not: the error says what to do.
+        (Kind::Unsupported, _) => String::new(),
         (_, None) => "; is the address in the cluster file one of this host's?".to_owned(),
         _ => String::new(),
     }

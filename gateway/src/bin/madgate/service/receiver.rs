@@ -15,7 +15,7 @@ use super::copies::{Place, Unread};
 use super::talk;
 use crate::files::receive::Reception;
 use crate::files::root::Root;
-use crate::files::wire::{MAX_REPLIES, Reply, Request};
+use crate::files::wire::{MAX_REPLIES, Reply, Request, count, length};
 
 /// How long a sender may say nothing before its copy is given up, beyond the time that links
 /// may be lost for. A sender that has nothing to send asks every few seconds, so this one is
@@ -35,7 +35,19 @@ pub(crate) struct Receiver<'a> {
     replies: VecDeque<Reply>,
     /// Why the first entry failed that did.
     first_failure: Option<String>,
+    tally: Tally,
     place: Place,
+}
+
+/// What the log says of a copy.
+#[derive(Debug, Default)]
+struct Tally {
+    /// Where it goes, as its sender wrote it.
+    path: String,
+    /// Files and folders that are there.
+    done: u64,
+    /// Bytes of files that came.
+    bytes: u64,
 }
 
 /// Why a copy ends before its end.
@@ -61,6 +73,7 @@ impl<'a> Receiver<'a> {
             messages,
             replies: VecDeque::new(),
             first_failure: None,
+            tally: Tally::default(),
             place,
         }
     }
@@ -69,20 +82,41 @@ impl<'a> Receiver<'a> {
     pub(crate) fn run(mut self, root: Arc<Root>) {
         self.place.wait_for_turn();
         let source = self.channel.session().cluster().node_name(self.source);
-        match self.receive(root) {
-            Ok(0) => tracing::info!(source, "a copy is complete"),
+        let ended = self.receive(root);
+        let Tally { path, done, bytes } = std::mem::take(&mut self.tally);
+        match ended {
+            Ok(0) => tracing::info!(source, path, entries = done, bytes, "a copy is complete"),
             Ok(failed) => {
                 let first = self.first_failure.as_deref();
                 tracing::warn!(
                     source,
+                    path,
+                    entries = done,
+                    bytes,
                     failed,
                     first,
                     "a copy has ended, and entries of it failed"
                 );
             }
-            Err(Early::Broken(reason)) => tracing::warn!(source, reason, "a copy has broken off"),
+            Err(Early::Broken(reason)) => {
+                tracing::warn!(
+                    source,
+                    path,
+                    entries = done,
+                    bytes,
+                    reason,
+                    "a copy has broken off"
+                );
+            }
             Err(Early::Refused(reason)) => {
-                tracing::warn!(source, reason, "a copy is refused");
+                tracing::warn!(
+                    source,
+                    path,
+                    entries = done,
+                    bytes,
+                    reason,
+                    "a copy is refused"
+                );
                 self.place.ends_because(&reason);
                 self.replies.push_back(Reply::Refused { reason });
                 // Who does not hear it asks, and is told.
@@ -94,8 +128,11 @@ impl<'a> Receiver<'a> {
     /// Returns how many entries failed here.
     fn receive(&mut self, root: Arc<Root>) -> Result<usize, Early> {
         let mut reception = match self.next(|_| ())? {
-            Request::Begin { many, path } => Reception::begin(root, many, &path)
-                .map_err(|error| Early::Refused(error.to_string()))?,
+            Request::Begin { many, path } => {
+                self.tally.path = String::from_utf8_lossy(&path).into_owned();
+                Reception::begin(root, many, &path)
+                    .map_err(|error| Early::Refused(error.to_string()))?
+            }
             _ => return Err(Early::Refused("it does not begin".into())),
         };
         self.replies.push_back(Reply::Opened);
@@ -105,13 +142,16 @@ impl<'a> Receiver<'a> {
             let mut settled = Vec::new();
             let request = self.next(|receiver| {
                 reception.settle(&mut settled);
-                failed += receiver.note_failures(&settled);
+                failed += receiver.note(&settled);
                 receiver.replies.extend(settled.drain(..));
             })?;
+            if let Request::Chunk { bytes, .. } = &request {
+                self.tally.bytes += length(bytes);
+            }
             reception
                 .handle(request, &mut replies)
                 .map_err(|error| Early::Refused(error.to_string()))?;
-            failed += self.note_failures(&replies);
+            failed += self.note(&replies);
             self.replies.extend(replies.drain(..));
             if self.replies.len() > MAX_REPLIES {
                 return Err(Early::Broken("the sender does not take its replies".into()));
@@ -126,8 +166,11 @@ impl<'a> Receiver<'a> {
         Ok(failed)
     }
 
-    /// How many entries failed, by these replies; why the first one did is kept.
-    fn note_failures(&mut self, replies: &[Reply]) -> usize {
+    /// How many entries failed, by these replies; why the first one did is kept, and how many are
+    /// there.
+    fn note(&mut self, replies: &[Reply]) -> usize {
+        let is_done = |reply: &&Reply| matches!(reply, Reply::Done { .. });
+        self.tally.done += count(replies.iter().filter(is_done).count());
         let reason = |reply: &'_ Reply| match reply {
             Reply::Failed { reason, .. } => Some(reason.clone()),
             _ => None,
