@@ -22,6 +22,7 @@ mod support;
 mod blocking;
 mod cut;
 mod dead_peers;
+mod half_bandwidth;
 mod hostile;
 mod latency;
 mod memory;

@@ -9,6 +9,7 @@
 //! | `pause CHANNEL`, `resume CHANNEL` | stops to unpack, and goes on | itself |
 //! | `counts` | | `counts NANOSECONDS [CHANNEL/SOURCE=MESSAGES/BYTES]…` |
 //! | `echo CHANNEL`, `ping CHANNEL TO COUNT` | messages of eight bytes, there and back | `ping MEDIAN`, of half of the way in ns |
+//! | `toss CHANNEL TO COUNT BYTES` | messages of so many bytes more there, for an `echo` | `toss MEDIAN`, of the whole way in ns |
 //! | `half CHANNEL TO BYTES`, `drop` | begins a message, and gives it up | itself |
 //! | `crumbs CHANNEL TO COUNT` | packs one message of so many empty blocks | `crumbs` |
 //! | `block CHANNEL TO BYTES` | packs one message of one block, of which little is not zero | `block` |
@@ -33,7 +34,7 @@ use madgate_vchannel::{Cluster, Session};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::giants::{pack_block, pack_crumbs, swallow};
-use super::traffic::{Collector, Half, Stream, echo, ping};
+use super::traffic::{Collector, Half, Stream, echo, ping, toss};
 
 /// The test that is no test, but a node when it is told so.
 pub(crate) const TEST: &str = "stage::node::a_node_of_another_test";
@@ -177,6 +178,13 @@ impl Node {
                 let channel = self.session.channel(channel).unwrap();
                 let median = ping(&channel, to, count.parse().unwrap());
                 say(&format!("ping {}", median.as_nanos()));
+            }
+            ["toss", channel, to, count, bytes] => {
+                let to = self.session.cluster().node(to).unwrap();
+                let channel = self.session.channel(channel).unwrap();
+                let (count, bytes) = (count.parse().unwrap(), bytes.parse().unwrap());
+                let median = toss(&channel, to, count, bytes);
+                say(&format!("toss {}", median.as_nanos()));
             }
             ["half", channel, to, bytes] => {
                 let to = self.session.cluster().node(to).unwrap();

@@ -296,16 +296,41 @@ fn unpack(mut unpacking: Unpacking<'_>) -> Result<(u64, u64, u64), UnpackError> 
     Ok((run, number, bytes))
 }
 
-/// Sends back what comes, from whoever it comes.
+/// Sends back the eight bytes that each message begins with, to whoever it comes from.
 pub(super) fn echo(channel: &Channel) {
+    let mut rest = Vec::new();
     loop {
         let mut ball = [0; 8];
         let mut unpacking = channel.begin_unpacking().unwrap();
         let from = unpacking.source();
         unpacking.unpack_express(&mut ball).unwrap();
+        if let Some((length, receive)) = unpacking.next_block().unwrap() {
+            assert_eq!(receive, ReceiveMode::Express);
+            rest.resize(usize::try_from(length).unwrap(), 0);
+            unpacking.unpack_express(&mut rest).unwrap();
+        }
         unpacking.end_unpacking().unwrap();
         throw(channel, from, &ball);
     }
+}
+
+/// The median time of messages of a number and so many bytes more there, and of the number back.
+pub(super) fn toss(channel: &Channel, to: NodeId, count: u64, bytes: usize) -> Duration {
+    let weight = vec![7; bytes];
+    let mut times: Vec<Duration> = (0..count)
+        .map(|number| {
+            let began = Instant::now();
+            let mut packing = channel.begin_packing(to).unwrap();
+            let head = number.to_le_bytes();
+            packing.pack_safer(&head, ReceiveMode::Express).unwrap();
+            packing.pack_cheaper(&weight, ReceiveMode::Express).unwrap();
+            packing.end_packing().unwrap();
+            catch(channel, number);
+            began.elapsed()
+        })
+        .collect();
+    times.sort_unstable();
+    times[times.len() / 2]
 }
 
 /// The median half round trip of eight bytes.
@@ -314,13 +339,7 @@ pub(super) fn ping(channel: &Channel, to: NodeId, count: u64) -> Duration {
         .map(|number| {
             let began = Instant::now();
             throw(channel, to, &number.to_le_bytes());
-            let mut ball = [0; 8];
-            let mut unpacking = channel.begin_unpacking().unwrap();
-            unpacking.unpack_express(&mut ball).unwrap();
-            unpacking.end_unpacking().unwrap();
-            if u64::from_le_bytes(ball) != number {
-                broken(format!("{ball:?} came back for {number}"));
-            }
+            catch(channel, number);
             began.elapsed() / 2
         })
         .collect();
@@ -332,4 +351,14 @@ fn throw(channel: &Channel, to: NodeId, ball: &[u8]) {
     let mut packing = channel.begin_packing(to).unwrap();
     packing.pack_safer(ball, ReceiveMode::Express).unwrap();
     packing.end_packing().unwrap();
+}
+
+fn catch(channel: &Channel, number: u64) {
+    let mut ball = [0; 8];
+    let mut unpacking = channel.begin_unpacking().unwrap();
+    unpacking.unpack_express(&mut ball).unwrap();
+    unpacking.end_unpacking().unwrap();
+    if u64::from_le_bytes(ball) != number {
+        broken(format!("{ball:?} came back for {number}"));
+    }
 }
