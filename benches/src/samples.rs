@@ -41,8 +41,18 @@ impl Samples {
     /// says more than the ratio of two medians of different rounds.
     #[must_use]
     pub fn ratios_to(&self, others: &Self) -> Self {
+        self.with(others, |these, others| these / others)
+    }
+
+    /// What one gets from these and `others`, round by round.
+    #[must_use]
+    pub fn with(&self, others: &Self, both: impl Fn(f64, f64) -> f64) -> Self {
         let rounds = self.values.iter().zip(&others.values);
-        Self::of(rounds.map(|(these, others)| these / others).collect())
+        Self::of(
+            rounds
+                .map(|(these, others)| both(*these, *others))
+                .collect(),
+        )
     }
 
     /// The least value.

@@ -58,7 +58,8 @@ pub(crate) struct PairsArguments {
     settings: Vec<Setting>,
 }
 
-/// What was measured of one way, as medians; the ratios are null where nothing is between.
+/// What was measured of one way, as medians, of the ratios of each round too; those are null where
+/// nothing is between.
 #[derive(Debug, Serialize)]
 struct Line {
     path: &'static str,
@@ -123,26 +124,25 @@ pub(crate) fn bench(arguments: &PairsArguments) -> io::Result<()> {
 }
 
 fn lines(results: &Results, point: Point) -> Vec<Line> {
-    let median = |name, figure: fn(&Figures) -> &Samples| {
-        results
-            .get(&(name, point))
-            .and_then(|it| figure(it).median())
-    };
+    let samples = |name, figure: fn(&Figures) -> &Samples| results.get(&(name, point)).map(figure);
     let line = |path, protocols: Option<[&'static str; 2]>| {
-        let cpu_s_per_gib = median(path, |it| &it.all_cpu_s_per_gib);
-        let gb_per_s = median(path, |it| &it.gb_per_s);
-        let [left, right] = protocols
-            .map(|both| both.map(|protocol| median(protocol, |it| &it.all_cpu_s_per_gib)))
-            .unwrap_or_default();
-        let sum = left.zip(right).map(|(left, right)| left + right);
+        let all = |name| samples(name, |it| &it.all_cpu_s_per_gib);
+        let gb_per_s = samples(path, |it| &it.gb_per_s);
+        let sum = protocols.and_then(|[left, right]| {
+            Some(all(left)?.with(all(right)?, |left, right| left + right))
+        });
+        // Both of the same rounds, in which the machine was as fast for one as for the other.
+        let of_sum = |these: Option<&Samples>, ratio: fn(f64, f64) -> f64| {
+            these?.with(sum.as_ref()?, ratio).median()
+        };
         Line {
             path,
             message_bytes: point.message_bytes,
-            gb_per_s,
-            cpu_s_per_gib,
-            gateway_cpu_s_per_gib: median(path, |it| &it.cpu_s_per_gib),
-            cpu_of_direct: cpu_s_per_gib.zip(sum).map(|(cpu, sum)| cpu / sum),
-            throughput_of_possible: gb_per_s.zip(sum).map(|(gb, sum)| gb / possible(sum)),
+            gb_per_s: gb_per_s.and_then(Samples::median),
+            cpu_s_per_gib: all(path).and_then(Samples::median),
+            gateway_cpu_s_per_gib: samples(path, |it| &it.cpu_s_per_gib).and_then(Samples::median),
+            cpu_of_direct: of_sum(all(path), |cpu, sum| cpu / sum),
+            throughput_of_possible: of_sum(gb_per_s, |gb, sum| gb / possible(sum)),
         }
     };
     let direct = DIRECT.into_iter().map(|name| line(name, None));
@@ -183,7 +183,7 @@ fn print_table(message_bytes: usize, lines: &[Line]) -> io::Result<()> {
     writeln!(stdout, "\nmessages of {message_bytes} bytes\n\n{table}")?;
     writeln!(
         stdout,
-        "Medians. CPU: user and system time of source, sink and gateway. Of both direct: its ratio \
+        "Medians, of the ratios of each round too. CPU: user and system time of source, sink and gateway. Of both direct: its ratio \
          to the sum of both networks'. Possible: what {PROCESSORS} processors have time for at \
          that sum."
     )
