@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use madgate_benches::json;
 use madgate_benches::rounds::as_float;
+use madgate_benches::samples::Samples;
 use madgate_benches::table::Table;
 use serde::Serialize;
 
@@ -77,27 +78,32 @@ pub(super) fn print_tables(results: &Results, cap_bytes: u64) -> io::Result<()> 
     }
     writeln!(
         stdout,
-        "Medians. Of a gateway: the most memory that was resident; its cap is `memory` of the \
+        "Medians, of the ratios of each round too. Of a gateway: the most memory that was resident; its cap is `memory` of the \
          cluster file."
     )
 }
 
 fn lines(results: &Results, cap_bytes: u64) -> Vec<Line> {
-    let median = |case: &Case| results.get(case)?.messages_per_s.median();
+    let rate = |case: &Case| Some(&results.get(case)?.messages_per_s);
     let line = |(case, measured): (&Case, &Measured)| {
         let Case {
             message_bytes,
             flows,
         } = *case;
         let alike = results
-            .keys()
-            .filter(|other| other.message_bytes == message_bytes);
-        let best = alike.filter_map(median).max_by(f64::total_cmp);
-        let one = median(&Case {
+            .iter()
+            .filter(|(other, _)| other.message_bytes == message_bytes)
+            .map(|(_, measured)| &measured.messages_per_s);
+        let best = alike.max_by(|one, other| {
+            let [one, other] = [one, other].map(|it| it.median().unwrap_or(0.0));
+            one.total_cmp(&other)
+        });
+        let one = rate(&Case {
             message_bytes,
             flows: 1,
         });
-        let of = |other: Option<f64>| median(case).zip(other).map(|(mine, other)| mine / other);
+        // Of the same rounds, in which the machine was as fast for one as for the other.
+        let of = |other: Option<&Samples>| measured.messages_per_s.ratios_to(other?).median();
         Line {
             flows,
             message_bytes,
