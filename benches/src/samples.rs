@@ -44,15 +44,13 @@ impl Samples {
         self.with(others, |these, others| these / others)
     }
 
-    /// What one gets from these and `others`, round by round.
+    /// What one gets from these and `others`, round by round; both have all rounds, or the bench has
+    /// ended. Nothing where it is no number, as what is divided by a time too short for its clock.
     #[must_use]
     pub fn with(&self, others: &Self, both: impl Fn(f64, f64) -> f64) -> Self {
         let rounds = self.values.iter().zip(&others.values);
-        Self::of(
-            rounds
-                .map(|(these, others)| both(*these, *others))
-                .collect(),
-        )
+        let got = rounds.map(|(these, others)| both(*these, *others));
+        Self::of(got.filter(|value| value.is_finite()).collect())
     }
 
     /// The least value.

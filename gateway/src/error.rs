@@ -13,12 +13,14 @@ pub enum StartError {
     #[error("the cluster file has no node called {0:?}")]
     UnknownNode(String),
     /// The node does not forward.
-    #[error("node {node:?} is no gateway{}; give it `gateway = true` in the cluster file to make it one", others(.gateways))]
+    #[error("node {node:?} is no gateway{}; give it `gateway = true` in the cluster file to make it one", unlike(.gateways, *.more))]
     NoGateway {
         /// The node.
         node: String,
         /// The first few that are.
         gateways: Vec<String>,
+        /// How many more are.
+        more: usize,
     },
     /// The session key cannot be read.
     #[error(transparent)]
@@ -55,9 +57,13 @@ pub enum StartError {
 }
 
 /// Which nodes are gateways, where one that is not was named.
-fn others(gateways: &[String]) -> String {
+fn unlike(gateways: &[String], more: usize) -> String {
     if gateways.is_empty() {
         return String::new();
     }
-    format!(", unlike {}", gateways.join(", "))
+    let named = gateways.join(", ");
+    match more {
+        0 => format!(", unlike {named}"),
+        more => format!(", unlike {named} and {more} more"),
+    }
 }

@@ -99,6 +99,7 @@ impl Gateway {
             return Err(StartError::NoGateway {
                 node: node.to_owned(),
                 gateways: named.map(|id| cluster.node_name(id).to_owned()).collect(),
+                more: cluster.gateways().skip(GATEWAYS_NAMED).count(),
             });
         }
         let key = SessionKey::load(cluster.key_file())?;

@@ -9,7 +9,7 @@ use bytes::BytesMut;
 use madgate_gtm::transit::Lane;
 use madgate_gtm::wire::{Flags, HEADER_BYTES};
 use madgate_gtm::{Header, Kind};
-use madgate_tm::ReceivedSlot;
+use madgate_tm::{ReceivedSlot, Shape};
 
 use super::Receiver;
 use super::input::Input;
@@ -21,9 +21,9 @@ use crate::scan::{Item, run_of, scan};
 /// Slots that are taken from one lane before the others have their turn.
 const SLOTS_PER_TURN: usize = 64;
 
-/// Large frames of these before what they touched is served: what one call sends of them costs less
-/// for each than what several do.
-const LARGE_PER_SERVE: usize = 16;
+/// Bytes of large frames before what they touched is served, and at most half of the lane: what one
+/// call sends of them costs less for each than what several do.
+const SERVE_BYTES: usize = 1 << 20;
 
 impl Receiver {
     /// Receives the slots that are there. Returns whether any were.
@@ -42,7 +42,11 @@ impl Receiver {
         batch: &mut Option<BytesMut>,
     ) -> Result<bool, Fault> {
         let mut progress = false;
-        let mut large = 0;
+        let mut large_bytes = 0;
+        let serve_bytes = match input.receiver.shape() {
+            Shape::Static { slot_bytes, slots } => SERVE_BYTES.min(slot_bytes * slots / 2),
+            Shape::Dynamic { .. } => SERVE_BYTES,
+        };
         let mut ended = Ok(());
         for _ in 0..SLOTS_PER_TURN {
             let slot = match input.receiver.try_receive_slot() {
@@ -59,10 +63,10 @@ impl Receiver {
             }
             self.note_received(slot.len());
             if let Some(header) = self.large_frame(input, &slot)? {
+                large_bytes += slot.len();
                 self.pass_on(input, header, slot)?;
-                large += 1;
-                if large == LARGE_PER_SERVE {
-                    large = 0;
+                if large_bytes >= serve_bytes {
+                    large_bytes = 0;
                     self.serve_touched();
                 }
                 continue;

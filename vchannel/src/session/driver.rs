@@ -32,8 +32,8 @@ const SLOT_PASSES: u32 = 8;
 /// and of new links.
 const SLOT_PASSES_ALONE: u32 = 64;
 
-/// Passes over the lane that brought something last between two looks at all descriptors,
-/// while spinning: one system call instead of two.
+/// Passes over the lanes that are followed between two looks at all descriptors, while spinning: one
+/// system call instead of two.
 const HOT_PASSES: u32 = 8;
 
 /// Times that what a link still holds is read at most, when its peer has left.
@@ -62,6 +62,8 @@ pub(crate) struct Driver {
     pub(super) bulk: Followed,
     /// That lane, while the rest of such a payload is on its way.
     pub(super) straight: Option<usize>,
+    /// Whether that lane had to wait in the last pass for small frames to be looked at.
+    has_put_off_bulk: bool,
     /// The bulk lane of which more than the next bytes is waited for at once.
     gathering: Option<usize>,
     /// Whether there may be something to do besides receiving.
@@ -101,6 +103,7 @@ impl Driver {
             small: Followed::default(),
             bulk: Followed::default(),
             straight: None,
+            has_put_off_bulk: false,
             gathering: None,
             has_chores: true,
             has_put_off: false,
@@ -141,12 +144,12 @@ impl Driver {
                 SLOT_PASSES
             };
         }
-        let hot = if wants_bulk {
+        let followed = if wants_bulk {
             self.straight.or(self.bulk.unwatched())
         } else {
             self.small.lane()
         };
-        hot.map_or(1, |_| HOT_PASSES)
+        followed.map_or(1, |_| HOT_PASSES)
     }
 
     /// What has been waited for too long is not waited for any longer.
@@ -168,10 +171,12 @@ impl Driver {
         Some(input.gathers_until()?.since(self.now))
     }
 
-    /// A lane of small frames has brought something.
+    /// A lane of small frames has brought something, or failed.
     fn heat(&mut self, index: usize) {
-        let followed = self.small.follow(index, &self.inputs, &self.poller);
-        self.note_deaf(followed);
+        if self.inputs[index].is_some() {
+            let followed = self.small.follow(index, &self.inputs, &self.poller);
+            self.note_deaf(followed);
+        }
     }
 
     /// The lane of small frames that is followed was looked at.
@@ -182,15 +187,23 @@ impl Driver {
         self.note_deaf(noted);
     }
 
-    /// A bulk lane was looked at, or has brought part of a payload that goes straight to its
-    /// block.
-    fn note_bulk_look(&mut self, index: usize, has_brought: bool) {
-        if has_brought {
+    /// A bulk lane was looked at, from which a payload goes straight to its block or not.
+    fn note_bulk_look(&mut self, index: usize, has_brought: bool, is_straight: bool) {
+        if has_brought && is_straight {
             let followed = self.bulk.follow(index, &self.inputs, &self.poller);
             self.note_deaf(followed);
         }
-        let noted = self.bulk.note_look(has_brought, &self.inputs, &self.poller);
-        self.note_deaf(noted);
+        if self.bulk.lane() == Some(index) {
+            let noted = self.bulk.note_look(has_brought, &self.inputs, &self.poller);
+            self.note_deaf(noted);
+        }
+    }
+
+    /// Whether the two lanes that are followed are of one link: then they are looked at in the
+    /// right order, small frames first.
+    fn follows_one_link(&self) -> bool {
+        let link = |followed: &Followed| Some(self.inputs[followed.lane()?].as_ref()?.link);
+        link(&self.small).is_some_and(|small| link(&self.bulk) == Some(small))
     }
 
     /// The lane of small frames is watched again.
@@ -199,11 +212,16 @@ impl Driver {
         self.note_deaf(watched);
     }
 
+    /// The bulk lane is watched again.
+    fn watch_bulk(&mut self) {
+        let watched = self.bulk.watch(&self.inputs, &self.poller);
+        self.note_deaf(watched);
+    }
+
     /// All lanes are watched again.
     fn watch_all(&mut self) {
         self.watch_small();
-        let watched = self.bulk.watch(&self.inputs, &self.poller);
-        self.note_deaf(watched);
+        self.watch_bulk();
     }
 
     fn note_deaf(&mut self, watched: Result<(), (u32, InputError)>) {
@@ -259,7 +277,8 @@ impl Inner {
         driver.end_gathering();
         let timeout = match patience {
             Patience::None => Some(Duration::ZERO),
-            Patience::Sleep(_) if busy => Some(Duration::ZERO),
+            // What cannot be waited for is closed in the next pass.
+            Patience::Sleep(_) if busy || !driver.deaf.is_empty() => Some(Duration::ZERO),
             Patience::Sleep(_) if !Self::arm_slots(driver) => {
                 // Some lanes never tell: they are looked at for ever.
                 driver.crowd.yield_now();
@@ -278,27 +297,32 @@ impl Inner {
 
     /// Reads the lanes that are followed.
     fn look_at_followed(&self, driver: &mut Driver, goal: &mut Goal<'_, '_>) -> bool {
-        let mut busy = false;
         if let Some(straight) = driver.straight.filter(|_| goal.straight.is_some()) {
             driver.watch_small();
             return self.receive(driver, straight, goal);
         }
+        // What another thread waits for may belong to a block that it unpacks; and what is small on
+        // a link comes before what is large.
+        if !driver.is_caller || !driver.follows_one_link() {
+            driver.watch_bulk();
+        }
         let bulk = driver.bulk.unwatched();
+        let mut busy = false;
         if goal.straight.is_some() && bulk.is_none() {
             driver.watch_small();
         } else if let Some(small) = driver.small.lane() {
             busy = self.receive(driver, small, goal);
             driver.note_small_look(busy);
         }
-        // Small frames first: after them a caller may know where the large ones belong.
-        if let Some(bulk) = bulk.filter(|_| !busy && !goal.is_over()) {
-            let received = self.receive(driver, bulk, goal);
-            if !received {
-                driver.note_bulk_look(bulk, false);
-            }
-            busy |= received;
+        let Some(bulk) = bulk else { return busy };
+        // After small frames a caller may know where the large ones belong: they wait, but only
+        // for one pass.
+        if (busy || goal.is_over()) && !driver.has_put_off_bulk {
+            driver.has_put_off_bulk = true;
+            return busy;
         }
-        busy
+        driver.has_put_off_bulk = false;
+        busy | self.receive(driver, bulk, goal)
     }
 
     /// How long to sleep: until the next thing is due. From now on whoever has news for the
@@ -438,9 +462,10 @@ impl Inner {
             input.gather(goal.straight.as_deref(), driver.now);
             let gathers = input.gathers_until().is_some();
             driver.gathering = gathers.then_some(index).or(driver.gathering);
-            if input.is_straight() {
+            let is_straight = input.is_straight();
+            driver.note_bulk_look(index, matches!(received, Ok(1..)), is_straight);
+            if is_straight {
                 driver.straight = Some(index);
-                driver.note_bulk_look(index, true);
             } else if driver.straight == Some(index) {
                 driver.straight = None;
                 // A payload is complete, for which credit may be due; where that ends the block, its

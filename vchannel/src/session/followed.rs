@@ -1,26 +1,26 @@
 //! Lanes that bring something again and again are read without asking the poller first.
 //!
 //! A lane that has brought enough in a row is even taken out of the poller: then the kernel need
-//! not note each arrival there, in the time of whoever sends. Somebody must read it in every pass
-//! from then on, until it is watched again: before the thread sleeps, or when the lane has been
-//! quiet for a while.
+//! not note each arrival there, in the time of whoever sends. Who drives reads it in each pass from
+//! then on, or puts it off for one; it is watched again before a thread sleeps or looks elsewhere,
+//! and when it has been quiet for a while.
 
 use madgate_tm::Poller;
 
 use super::driver::Token;
 use super::input::{Input, InputError};
 
-/// Receptions in a row after which a lane is only looked at, no longer watched.
+/// Receptions without a quiet while after which a lane is only looked at, no longer watched.
 const STREAK: u32 = 32;
 
-/// Looks in a row that find nothing, after which it is watched again.
+/// Looks in a row that find nothing, after which it is watched again, and the streak is over.
 const QUIET_LOOKS: u32 = 1024;
 
 /// One lane that is followed, if any is.
 #[derive(Debug, Default)]
 pub(super) struct Followed {
     lane: Option<usize>,
-    /// How often it brought something in a row.
+    /// How often it brought something since it was quiet, or something else came.
     streak: u32,
     /// How often it was looked at since, without its bringing anything.
     quiet: u32,
@@ -63,7 +63,7 @@ impl Followed {
     ) -> Result<(), (u32, InputError)> {
         if !has_brought {
             self.quiet += 1;
-            if self.is_unwatched && self.quiet >= QUIET_LOOKS {
+            if self.quiet >= QUIET_LOOKS {
                 return self.watch(inputs, poller);
             }
             return Ok(());

@@ -1,11 +1,11 @@
 //! Two nodes in one process, seen from inside.
 
 use std::fs;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use bytes::{Bytes, BytesMut};
@@ -45,7 +45,8 @@ pub(super) fn pair(protocol: &str, addresses: [&str; 2]) -> (TempDir, Session, S
          [[network]]\nname = \"net\"\nprotocol = \"{protocol}\"\n{directory}\
          [[node]]\nname = \"a\"\naddresses = {{ net = \"{a}\" }}\n\
          [[node]]\nname = \"b\"\naddresses = {{ net = \"{b}\" }}\n\
-         [[channel]]\nname = \"main\"\nnetworks = [\"net\"]\n"
+         [[channel]]\nname = \"main\"\nnetworks = [\"net\"]\n\
+         [[channel]]\nname = \"other\"\nnetworks = [\"net\"]\n"
     );
     fs::write(files.path().join("cluster.toml"), &text).unwrap();
     let cluster = Arc::new(Cluster::parse(&text, files.path()).unwrap());
@@ -101,6 +102,66 @@ fn messages_of_some_fragments_stream_over_shared_memory() {
 fn messages_stream_by_remote_write() {
     stream("hsl", ["a", "b"], 65_528, 3000);
     stream("hsl", ["a", "b"], 1 << 20, 300);
+}
+
+/// Nobody waits for as long as somebody else has something to do.
+#[test]
+fn large_messages_arrive_beside_a_flood_of_small_ones() {
+    let free = || {
+        let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        socket.local_addr().unwrap().to_string()
+    };
+    let (_files, a, b) = pair("tcp", [&free(), &free()]);
+    let to = b.node();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let [small, large] = ["main", "other"].map(|name| a.channel(name).unwrap());
+    let ends = Arc::clone(&is_over);
+    let flood = thread::spawn(move || {
+        while !ends.load(Ordering::Relaxed) {
+            let mut packing = small.begin_packing(to).unwrap();
+            packing.pack_safer(&[1; 8], ReceiveMode::Cheaper).unwrap();
+            packing.end_packing().unwrap();
+        }
+        // The last one is empty.
+        small.begin_packing(to).unwrap().end_packing().unwrap();
+    });
+    let block = Bytes::from(vec![7; 1 << 20]);
+    let bulk = thread::spawn(move || {
+        for _ in 0..200 {
+            let mut packing = large.begin_packing(to).unwrap();
+            packing
+                .pack_owned(block.clone(), ReceiveMode::Cheaper)
+                .unwrap();
+            packing.end_packing().unwrap();
+        }
+    });
+    let [small, large] = ["main", "other"].map(|name| b.channel(name).unwrap());
+    let drained = thread::spawn(move || {
+        let mut count = 0_u64;
+        loop {
+            let mut unpacking = small.begin_unpacking().unwrap();
+            if unpacking.next_block().unwrap().is_none() {
+                unpacking.end_unpacking().unwrap();
+                return count;
+            }
+            let mut ones = [0; 8];
+            unpacking.unpack_cheaper(&mut ones).unwrap();
+            unpacking.end_unpacking().unwrap();
+            assert_eq!(ones, [1; 8]);
+            count += 1;
+        }
+    });
+    let mut block = vec![0; 1 << 20];
+    for _ in 0..200 {
+        let mut unpacking = large.begin_unpacking().unwrap();
+        unpacking.unpack_cheaper(&mut block).unwrap();
+        unpacking.end_unpacking().unwrap();
+        assert!(block.iter().all(|byte| *byte == 7));
+    }
+    is_over.store(true, Ordering::Relaxed);
+    flood.join().unwrap();
+    bulk.join().unwrap();
+    assert!(drained.join().unwrap() > 0);
 }
 
 /// Larger than a slot of an urgent lane, and than one of a bulk lane.

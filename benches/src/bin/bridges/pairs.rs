@@ -58,7 +58,7 @@ pub(crate) struct PairsArguments {
     settings: Vec<Setting>,
 }
 
-/// What was measured of one way, as medians, of the ratios of each round too; those are null where
+/// What was measured of one way, as medians; the ratios are medians of each round's, and null where
 /// nothing is between.
 #[derive(Debug, Serialize)]
 struct Line {
@@ -183,7 +183,7 @@ fn print_table(message_bytes: usize, lines: &[Line]) -> io::Result<()> {
     writeln!(stdout, "\nmessages of {message_bytes} bytes\n\n{table}")?;
     writeln!(
         stdout,
-        "Medians, of the ratios of each round too. CPU: user and system time of source, sink and gateway. Of both direct: its ratio \
+        "Medians; ratios are medians of each round's. CPU: user and system time of source, sink and gateway. Of both direct: its ratio \
          to the sum of both networks'. Possible: what {PROCESSORS} processors have time for at \
          that sum."
     )

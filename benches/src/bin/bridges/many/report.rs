@@ -13,7 +13,7 @@ use crate::cell;
 
 const BYTES_PER_MIB: f64 = 1_048_576.0;
 
-/// What was measured of one case, as medians.
+/// What was measured of one case, as medians; ratios are medians of each round's.
 #[derive(Debug, Serialize)]
 struct Line {
     flows: usize,
@@ -78,7 +78,7 @@ pub(super) fn print_tables(results: &Results, cap_bytes: u64) -> io::Result<()> 
     }
     writeln!(
         stdout,
-        "Medians, of the ratios of each round too. Of a gateway: the most memory that was resident; its cap is `memory` of the \
+        "Medians; ratios are medians of each round's. Of a gateway: the most memory that was resident; its cap is `memory` of the \
          cluster file."
     )
 }

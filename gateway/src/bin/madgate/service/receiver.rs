@@ -46,7 +46,7 @@ struct Tally {
     path: String,
     /// Files and folders that are there.
     done: u64,
-    /// Bytes of files that came.
+    /// Bytes that came, of files that failed too.
     bytes: u64,
 }
 
