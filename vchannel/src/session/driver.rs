@@ -187,16 +187,26 @@ impl Driver {
         self.note_deaf(noted);
     }
 
-    /// A bulk lane was looked at, from which a payload goes straight to its block or not.
+    /// A bulk lane was looked at, and a payload of which more is to come goes straight to its block,
+    /// if `is_straight`.
     fn note_bulk_look(&mut self, index: usize, has_brought: bool, is_straight: bool) {
         if has_brought && is_straight {
             let followed = self.bulk.follow(index, &self.inputs, &self.poller);
             self.note_deaf(followed);
         }
-        if self.bulk.lane() == Some(index) {
-            let noted = self.bulk.note_look(has_brought, &self.inputs, &self.poller);
-            self.note_deaf(noted);
+        if self.bulk.lane() != Some(index) {
+            return;
         }
+        let (inputs, poller) = (&self.inputs, &self.poller);
+        let noted = if !has_brought || is_straight {
+            self.bulk.note_look(has_brought, inputs, poller)
+        } else if self.straight != Some(index) {
+            self.bulk.note_whole(inputs, poller)
+        } else {
+            // The last part of a payload.
+            Ok(())
+        };
+        self.note_deaf(noted);
     }
 
     /// Whether the two lanes that are followed are of one link: then they are looked at in the

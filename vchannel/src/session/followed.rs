@@ -13,6 +13,9 @@ use super::input::{Input, InputError};
 /// Receptions without a quiet while after which a lane is only looked at, no longer watched.
 const STREAK: u32 = 32;
 
+/// Receptions that something which came as a whole weighs up.
+const PARTS_PER_WHOLE: u32 = 4;
+
 /// Looks in a row that find nothing, after which it is watched again, and the streak is over.
 const QUIET_LOOKS: u32 = 1024;
 
@@ -69,13 +72,31 @@ impl Followed {
             return Ok(());
         }
         self.quiet = 0;
-        self.streak = self.streak.saturating_add(1);
+        self.streak = (self.streak + 1).min(2 * STREAK);
         if self.streak >= STREAK
             && !self.is_unwatched
             && let Some(input) = self.lane.and_then(|lane| inputs[lane].as_ref())
         {
             let (descriptor, _) = input.receiver.descriptor();
             self.is_unwatched = poller.remove(descriptor).is_ok();
+        }
+        Ok(())
+    }
+
+    /// The lane brought all at once of what comes in many parts where it is worth to follow it: then
+    /// its sender is ahead, and who looks less often reads more at once.
+    ///
+    /// # Errors
+    /// As [`watch`](Self::watch).
+    pub(super) fn note_whole(
+        &mut self,
+        inputs: &[Option<Input>],
+        poller: &Poller,
+    ) -> Result<(), (u32, InputError)> {
+        self.quiet = 0;
+        self.streak = self.streak.saturating_sub(PARTS_PER_WHOLE);
+        if self.streak == 0 {
+            return self.watch(inputs, poller);
         }
         Ok(())
     }
@@ -224,6 +245,19 @@ mod tests {
         followed.watch(&lanes.inputs, &lanes.poller).unwrap();
         assert_eq!(lanes.watched(), [0, 1]);
         assert_eq!((followed.lane(), followed.unwatched()), (Some(1), None));
+    }
+
+    #[test]
+    fn a_lane_that_brings_all_at_once_is_watched_again() {
+        let mut lanes = Lanes::new();
+        let mut followed = lanes.followed(0, 10 * STREAK);
+        let wholes = 2 * STREAK / PARTS_PER_WHOLE;
+        for _ in 1..wholes {
+            followed.note_whole(&lanes.inputs, &lanes.poller).unwrap();
+        }
+        assert_eq!(lanes.watched(), [1]);
+        followed.note_whole(&lanes.inputs, &lanes.poller).unwrap();
+        assert_eq!(lanes.watched(), [0, 1]);
     }
 
     #[test]
