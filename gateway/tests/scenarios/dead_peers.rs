@@ -214,7 +214,14 @@ fn a_half_packed_message_never_ends() {
     let lost = scene.b0.hear("lost main a0");
     assert!(lost.contains("gave the message up"), "{lost}");
     scene.check();
+    let before = Counts::of(&mut scene.b0).begun("main/a0");
     scene.a0.ask("half main b0 3000000");
+    // Of what has not begun to arrive nothing is lost there.
+    let deadline = Instant::now() + LONG;
+    while Counts::of(&mut scene.b0).begun("main/a0") == before {
+        assert!(Instant::now() < deadline, "it does not begin");
+        thread::sleep(LOOK);
+    }
     scene.a0.kill();
     scene.b0.hear("lost main a0");
     scene.a0 = scene.plan.start("a0");
