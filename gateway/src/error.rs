@@ -13,7 +13,10 @@ pub enum StartError {
     #[error("the cluster file has no node called {0:?}")]
     UnknownNode(String),
     /// The node does not forward.
-    #[error("node {node:?} is no gateway{}; give it `gateway = true` in the cluster file to make it one", unlike(.gateways, *.more))]
+    #[error(
+        "node {node:?} is no gateway{}; give it `gateway = true` in the cluster file to make it one",
+        unlike(.gateways, *.more)
+    )]
     NoGateway {
         /// The node.
         node: String,

@@ -1,12 +1,13 @@
 //! Two nodes in one process, seen from inside.
 
 use std::fs;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use madgate_gtm::wire::{HEADER_BYTES, Kind, ReceiveMode};
@@ -19,7 +20,7 @@ use tempfile::TempDir;
 
 use super::Session;
 use super::core::{Core, SWEEP_MOST};
-use super::driver::Driver;
+use super::driver::{Driver, Patience};
 use super::input::{Input, InputError};
 use super::links::{CONTROL_BYTES_MOST, Link, LinkOutput, OUTBOX_BYTES};
 use super::wait::Goal;
@@ -45,8 +46,7 @@ pub(super) fn pair(protocol: &str, addresses: [&str; 2]) -> (TempDir, Session, S
          [[network]]\nname = \"net\"\nprotocol = \"{protocol}\"\n{directory}\
          [[node]]\nname = \"a\"\naddresses = {{ net = \"{a}\" }}\n\
          [[node]]\nname = \"b\"\naddresses = {{ net = \"{b}\" }}\n\
-         [[channel]]\nname = \"main\"\nnetworks = [\"net\"]\n\
-         [[channel]]\nname = \"other\"\nnetworks = [\"net\"]\n"
+         [[channel]]\nname = \"main\"\nnetworks = [\"net\"]\n"
     );
     fs::write(files.path().join("cluster.toml"), &text).unwrap();
     let cluster = Arc::new(Cluster::parse(&text, files.path()).unwrap());
@@ -102,66 +102,6 @@ fn messages_of_some_fragments_stream_over_shared_memory() {
 fn messages_stream_by_remote_write() {
     stream("hsl", ["a", "b"], 65_528, 3000);
     stream("hsl", ["a", "b"], 1 << 20, 300);
-}
-
-/// Nobody waits for as long as somebody else has something to do.
-#[test]
-fn large_messages_arrive_beside_a_flood_of_small_ones() {
-    let free = || {
-        let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        socket.local_addr().unwrap().to_string()
-    };
-    let (_files, a, b) = pair("tcp", [&free(), &free()]);
-    let to = b.node();
-    let is_over = Arc::new(AtomicBool::new(false));
-    let [small, large] = ["main", "other"].map(|name| a.channel(name).unwrap());
-    let ends = Arc::clone(&is_over);
-    let flood = thread::spawn(move || {
-        while !ends.load(Ordering::Relaxed) {
-            let mut packing = small.begin_packing(to).unwrap();
-            packing.pack_safer(&[1; 8], ReceiveMode::Cheaper).unwrap();
-            packing.end_packing().unwrap();
-        }
-        // The last one is empty.
-        small.begin_packing(to).unwrap().end_packing().unwrap();
-    });
-    let block = Bytes::from(vec![7; 1 << 20]);
-    let bulk = thread::spawn(move || {
-        for _ in 0..200 {
-            let mut packing = large.begin_packing(to).unwrap();
-            packing
-                .pack_owned(block.clone(), ReceiveMode::Cheaper)
-                .unwrap();
-            packing.end_packing().unwrap();
-        }
-    });
-    let [small, large] = ["main", "other"].map(|name| b.channel(name).unwrap());
-    let drained = thread::spawn(move || {
-        let mut count = 0_u64;
-        loop {
-            let mut unpacking = small.begin_unpacking().unwrap();
-            if unpacking.next_block().unwrap().is_none() {
-                unpacking.end_unpacking().unwrap();
-                return count;
-            }
-            let mut ones = [0; 8];
-            unpacking.unpack_cheaper(&mut ones).unwrap();
-            unpacking.end_unpacking().unwrap();
-            assert_eq!(ones, [1; 8]);
-            count += 1;
-        }
-    });
-    let mut block = vec![0; 1 << 20];
-    for _ in 0..200 {
-        let mut unpacking = large.begin_unpacking().unwrap();
-        unpacking.unpack_cheaper(&mut block).unwrap();
-        unpacking.end_unpacking().unwrap();
-        assert!(block.iter().all(|byte| *byte == 7));
-    }
-    is_over.store(true, Ordering::Relaxed);
-    flood.join().unwrap();
-    bulk.join().unwrap();
-    assert!(drained.join().unwrap() > 0);
 }
 
 /// Larger than a slot of an urgent lane, and than one of a bulk lane.
@@ -405,6 +345,119 @@ fn what_a_peer_sent_before_it_went_is_taken_in() {
         receive(),
         Err(InputError::Lane(LaneError::Closed))
     ));
+}
+
+/// A lane that brings a ping each time it is looked at, or nothing.
+#[derive(Debug)]
+struct Steady {
+    brings: bool,
+    looks: Arc<AtomicUsize>,
+    /// To have a descriptor that tells nothing.
+    ends: [UnixStream; 2],
+}
+
+impl LaneReceiver for Steady {
+    fn shape(&self) -> Shape {
+        Shape::Dynamic { gather_limit: 2 }
+    }
+
+    fn try_receive(&mut self, _: &mut [u8], batch: &mut BytesMut) -> Result<usize, LaneError> {
+        self.looks.fetch_add(1, Ordering::Relaxed);
+        if !self.brings {
+            return Ok(0);
+        }
+        let ping = Header::echo(Kind::Ping, 1).to_control_frame();
+        batch.extend_from_slice(&ping);
+        Ok(ping.len())
+    }
+
+    fn try_receive_slot(&mut self) -> Result<Option<ReceivedSlot>, LaneError> {
+        Err(LaneError::WrongShape("slots"))
+    }
+
+    fn arm(&mut self) -> Result<bool, LaneError> {
+        Ok(true)
+    }
+
+    fn descriptor(&self) -> (BorrowedFd<'_>, Interest) {
+        (self.ends[0].as_fd(), Interest::Readable)
+    }
+
+    fn acknowledge_wake(&mut self) {}
+}
+
+/// A driver that follows a lane of small frames, of which each look brings one or none, and a bulk
+/// lane that is out of the poller; how often that was looked at.
+fn following(a: &Session, links: [u32; 2], brings: bool) -> (Driver, Arc<AtomicUsize>) {
+    let mut driver = other_driver();
+    let looks = Arc::new(AtomicUsize::new(0));
+    let classes = [LaneClass::Urgent, LaneClass::Bulk];
+    for (class, link) in classes.into_iter().zip(links) {
+        let is_bulk = class == LaneClass::Bulk;
+        let lane = Steady {
+            brings: brings && !is_bulk,
+            looks: if is_bulk {
+                Arc::clone(&looks)
+            } else {
+                Arc::default()
+            },
+            ends: UnixStream::pair().unwrap().into(),
+        };
+        let input = Input::new(link, class, Box::new(lane), 1 << 20);
+        a.inner().add_input(&mut driver, input);
+    }
+    driver.begin_drive(true, a.inner().now());
+    let (inputs, poller) = (&driver.inputs, &driver.poller);
+    driver.small.follow(0, inputs, poller).unwrap();
+    driver.bulk.follow(1, inputs, poller).unwrap();
+    while driver.bulk.unwatched().is_none() {
+        driver.bulk.note_look(true, inputs, poller).unwrap();
+    }
+    (driver, looks)
+}
+
+#[test]
+fn a_bulk_lane_waits_for_small_frames_and_callers_for_one_pass_at_most() {
+    for (brings, is_over) in [(true, false), (false, true), (true, true)] {
+        let (_files, a, b) = pair("shm", ["a", "b"]);
+        let link = unknown_link(&a, &b);
+        let (mut driver, looks) = following(&a, [link; 2], brings);
+        for _ in 0..6 {
+            let mut look = |_: &mut Core| is_over;
+            let mut goal = Goal::new(None, &mut look);
+            goal.look(&mut a.inner().lock());
+            a.inner().drive(&mut driver, Patience::None, &mut goal);
+        }
+        assert!(driver.bulk.unwatched().is_some());
+        assert_eq!(looks.load(Ordering::Relaxed), 3, "{brings} {is_over}");
+    }
+}
+
+#[test]
+fn a_bulk_lane_is_watched_again_where_small_frames_of_its_link_may_come_unseen() {
+    let (_files, a, b) = pair("shm", ["a", "b"]);
+    let links = [unknown_link(&a, &b), unknown_link(&a, &b)];
+    for (links, is_caller) in [(links, true), ([links[0]; 2], false)] {
+        let (mut driver, looks) = following(&a, links, true);
+        driver.begin_drive(is_caller, a.inner().now());
+        let mut look = |_: &mut Core| false;
+        let mut goal = Goal::new(None, &mut look);
+        a.inner().drive(&mut driver, Patience::None, &mut goal);
+        assert_eq!(driver.bulk.unwatched(), None);
+        assert_eq!(looks.load(Ordering::Relaxed), 0);
+    }
+}
+
+#[test]
+fn nobody_sleeps_with_a_lane_out_of_the_poller() {
+    let (_files, a, b) = pair("shm", ["a", "b"]);
+    let link = unknown_link(&a, &b);
+    let (mut driver, _) = following(&a, [link; 2], false);
+    let mut look = |_: &mut Core| false;
+    let mut goal = Goal::new(None, &mut look);
+    let patience = Patience::Sleep(Some(Duration::ZERO));
+    a.inner().drive(&mut driver, patience, &mut goal);
+    assert_eq!(driver.bulk.unwatched(), None);
 }
 
 /// A lane whose peer takes nothing.

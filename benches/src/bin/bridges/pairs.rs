@@ -183,9 +183,9 @@ fn print_table(message_bytes: usize, lines: &[Line]) -> io::Result<()> {
     writeln!(stdout, "\nmessages of {message_bytes} bytes\n\n{table}")?;
     writeln!(
         stdout,
-        "Medians; ratios are medians of each round's. CPU: user and system time of source, sink and gateway. Of both direct: its ratio \
-         to the sum of both networks'. Possible: what {PROCESSORS} processors have time for at \
-         that sum."
+        "Medians; ratios are medians of each round's. CPU: user and system time of source, sink \
+         and gateway. Of both direct: its ratio to the sum of both networks'. Possible: what \
+         {PROCESSORS} processors have time for at that sum."
     )
 }
 

@@ -78,8 +78,8 @@ pub(super) fn print_tables(results: &Results, cap_bytes: u64) -> io::Result<()> 
     }
     writeln!(
         stdout,
-        "Medians; ratios are medians of each round's. Of a gateway: the most memory that was resident; its cap is `memory` of the \
-         cluster file."
+        "Medians; ratios are medians of each round's. Of a gateway: the most memory that was \
+         resident; its cap is `memory` of the cluster file."
     )
 }
 
