@@ -15,7 +15,7 @@ use madgate_gtm::Time;
 use madgate_tm::{Crowd, LaneClass, LaneError, Poller, Ready};
 
 use super::Inner;
-use super::followed::Followed;
+use super::followed::{Followed, Watched};
 use super::input::{BATCH_BYTES, Input, InputError};
 use super::links::LinkOutput;
 use super::wait::Goal;
@@ -234,7 +234,7 @@ impl Driver {
         self.watch_bulk();
     }
 
-    fn note_deaf(&mut self, watched: Result<(), (u32, InputError)>) {
+    fn note_deaf(&mut self, watched: Watched) {
         if let Err(deaf) = watched {
             self.deaf.push(deaf);
             self.has_chores = true;

@@ -19,6 +19,10 @@ const PARTS_PER_WHOLE: u32 = 4;
 /// Looks in a row that find nothing, after which it is watched again, and the streak is over.
 const QUIET_LOOKS: u32 = 1024;
 
+/// Or whose link is to be closed, and why: its lane could not be watched again, and nobody would
+/// learn of what arrives.
+pub(super) type Watched = Result<(), (u32, InputError)>;
+
 /// One lane that is followed, if any is.
 #[derive(Debug, Default)]
 pub(super) struct Followed {
@@ -48,7 +52,7 @@ impl Followed {
         lane: usize,
         inputs: &[Option<Input>],
         poller: &Poller,
-    ) -> Result<(), (u32, InputError)> {
+    ) -> Watched {
         if self.lane == Some(lane) {
             return Ok(());
         }
@@ -63,7 +67,7 @@ impl Followed {
         has_brought: bool,
         inputs: &[Option<Input>],
         poller: &Poller,
-    ) -> Result<(), (u32, InputError)> {
+    ) -> Watched {
         if !has_brought {
             self.quiet += 1;
             if self.quiet >= QUIET_LOOKS {
@@ -85,14 +89,7 @@ impl Followed {
 
     /// The lane brought all at once of what comes in many parts where it is worth to follow it: then
     /// its sender is ahead, and who looks less often reads more at once.
-    ///
-    /// # Errors
-    /// As [`watch`](Self::watch).
-    pub(super) fn note_whole(
-        &mut self,
-        inputs: &[Option<Input>],
-        poller: &Poller,
-    ) -> Result<(), (u32, InputError)> {
+    pub(super) fn note_whole(&mut self, inputs: &[Option<Input>], poller: &Poller) -> Watched {
         self.quiet = 0;
         self.streak = self.streak.saturating_sub(PARTS_PER_WHOLE);
         if self.streak == 0 {
@@ -107,14 +104,7 @@ impl Followed {
     }
 
     /// The lane is watched again, as the thread is going to sleep or to look elsewhere.
-    ///
-    /// # Errors
-    /// Whose link is to be closed, and why: nobody would learn of what arrives.
-    pub(super) fn watch(
-        &mut self,
-        inputs: &[Option<Input>],
-        poller: &Poller,
-    ) -> Result<(), (u32, InputError)> {
+    pub(super) fn watch(&mut self, inputs: &[Option<Input>], poller: &Poller) -> Watched {
         self.streak = 0;
         self.quiet = 0;
         if !std::mem::take(&mut self.is_unwatched) {

@@ -84,39 +84,16 @@ impl<'a> Receiver<'a> {
         let source = self.channel.session().cluster().node_name(self.source);
         let ended = self.receive(root);
         let Tally { path, done, bytes } = std::mem::take(&mut self.tally);
+        let _copy = tracing::error_span!("copy", source, path, entries = done, bytes).entered();
         match ended {
-            Ok(0) => tracing::info!(source, path, entries = done, bytes, "a copy is complete"),
+            Ok(0) => tracing::info!("it is complete"),
             Ok(failed) => {
                 let first = self.first_failure.as_deref();
-                tracing::warn!(
-                    source,
-                    path,
-                    entries = done,
-                    bytes,
-                    failed,
-                    first,
-                    "a copy has ended, and entries of it failed"
-                );
+                tracing::warn!(failed, first, "it has ended, and entries of it failed");
             }
-            Err(Early::Broken(reason)) => {
-                tracing::warn!(
-                    source,
-                    path,
-                    entries = done,
-                    bytes,
-                    reason,
-                    "a copy has broken off"
-                );
-            }
+            Err(Early::Broken(reason)) => tracing::warn!(reason, "it has broken off"),
             Err(Early::Refused(reason)) => {
-                tracing::warn!(
-                    source,
-                    path,
-                    entries = done,
-                    bytes,
-                    reason,
-                    "a copy is refused"
-                );
+                tracing::warn!(reason, "it is refused");
                 self.place.ends_because(&reason);
                 self.replies.push_back(Reply::Refused { reason });
                 // Who does not hear it asks, and is told.
