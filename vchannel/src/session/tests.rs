@@ -347,13 +347,20 @@ fn what_a_peer_sent_before_it_went_is_taken_in() {
     ));
 }
 
-/// A lane that brings a ping each time it is looked at, or nothing.
+/// A lane on which every look finds the same.
 #[derive(Debug)]
 struct Steady {
-    brings: bool,
+    brings: Brings,
     looks: Arc<AtomicUsize>,
     /// To have a descriptor that tells nothing.
     ends: [UnixStream; 2],
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Brings {
+    Pings,
+    Nothing,
+    TheEnd,
 }
 
 impl LaneReceiver for Steady {
@@ -363,12 +370,15 @@ impl LaneReceiver for Steady {
 
     fn try_receive(&mut self, _: &mut [u8], batch: &mut BytesMut) -> Result<usize, LaneError> {
         self.looks.fetch_add(1, Ordering::Relaxed);
-        if !self.brings {
-            return Ok(0);
+        match self.brings {
+            Brings::Nothing => Ok(0),
+            Brings::TheEnd => Err(LaneError::Closed),
+            Brings::Pings => {
+                let ping = Header::echo(Kind::Ping, 1).to_control_frame();
+                batch.extend_from_slice(&ping);
+                Ok(ping.len())
+            }
         }
-        let ping = Header::echo(Kind::Ping, 1).to_control_frame();
-        batch.extend_from_slice(&ping);
-        Ok(ping.len())
     }
 
     fn try_receive_slot(&mut self) -> Result<Option<ReceivedSlot>, LaneError> {
@@ -386,24 +396,19 @@ impl LaneReceiver for Steady {
     fn acknowledge_wake(&mut self) {}
 }
 
-/// A driver that follows a lane of small frames, of which each look brings one or none, and a bulk
-/// lane that is out of the poller; how often that was looked at.
-fn following(a: &Session, links: [u32; 2], brings: bool) -> (Driver, Arc<AtomicUsize>) {
+/// A driver that follows a lane of small frames and a bulk lane, which is out of the poller; how often
+/// that was looked at.
+fn following(a: &Session, links: [u32; 2], brings: [Brings; 2]) -> (Driver, Arc<AtomicUsize>) {
     let mut driver = other_driver();
-    let looks = Arc::new(AtomicUsize::new(0));
+    let looks = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
     let classes = [LaneClass::Urgent, LaneClass::Bulk];
-    for (class, link) in classes.into_iter().zip(links) {
-        let is_bulk = class == LaneClass::Bulk;
+    for at in 0..classes.len() {
         let lane = Steady {
-            brings: brings && !is_bulk,
-            looks: if is_bulk {
-                Arc::clone(&looks)
-            } else {
-                Arc::default()
-            },
+            brings: brings[at],
+            looks: Arc::clone(&looks[at]),
             ends: UnixStream::pair().unwrap().into(),
         };
-        let input = Input::new(link, class, Box::new(lane), 1 << 20);
+        let input = Input::new(links[at], classes[at], Box::new(lane), 1 << 20);
         a.inner().add_input(&mut driver, input);
     }
     driver.begin_drive(true, a.inner().now());
@@ -413,15 +418,20 @@ fn following(a: &Session, links: [u32; 2], brings: bool) -> (Driver, Arc<AtomicU
     while driver.bulk.unwatched().is_none() {
         driver.bulk.note_look(true, inputs, poller).unwrap();
     }
+    let [_, looks] = looks;
     (driver, looks)
 }
 
 #[test]
 fn a_bulk_lane_waits_for_small_frames_and_callers_for_one_pass_at_most() {
-    for (brings, is_over) in [(true, false), (false, true), (true, true)] {
+    for (small, is_over) in [
+        (Brings::Pings, false),
+        (Brings::Nothing, true),
+        (Brings::Pings, true),
+    ] {
         let (_files, a, b) = pair("shm", ["a", "b"]);
         let link = unknown_link(&a, &b);
-        let (mut driver, looks) = following(&a, [link; 2], brings);
+        let (mut driver, looks) = following(&a, [link; 2], [small, Brings::Nothing]);
         for _ in 0..6 {
             let mut look = |_: &mut Core| is_over;
             let mut goal = Goal::new(None, &mut look);
@@ -429,7 +439,7 @@ fn a_bulk_lane_waits_for_small_frames_and_callers_for_one_pass_at_most() {
             a.inner().drive(&mut driver, Patience::None, &mut goal);
         }
         assert!(driver.bulk.unwatched().is_some());
-        assert_eq!(looks.load(Ordering::Relaxed), 3, "{brings} {is_over}");
+        assert_eq!(looks.load(Ordering::Relaxed), 3, "{small:?} {is_over}");
     }
 }
 
@@ -438,7 +448,7 @@ fn a_bulk_lane_is_watched_again_where_small_frames_of_its_link_may_come_unseen()
     let (_files, a, b) = pair("shm", ["a", "b"]);
     let links = [unknown_link(&a, &b), unknown_link(&a, &b)];
     for (links, is_caller) in [(links, true), ([links[0]; 2], false)] {
-        let (mut driver, looks) = following(&a, links, true);
+        let (mut driver, looks) = following(&a, links, [Brings::Pings, Brings::Nothing]);
         driver.begin_drive(is_caller, a.inner().now());
         let mut look = |_: &mut Core| false;
         let mut goal = Goal::new(None, &mut look);
@@ -452,12 +462,25 @@ fn a_bulk_lane_is_watched_again_where_small_frames_of_its_link_may_come_unseen()
 fn nobody_sleeps_with_a_lane_out_of_the_poller() {
     let (_files, a, b) = pair("shm", ["a", "b"]);
     let link = unknown_link(&a, &b);
-    let (mut driver, _) = following(&a, [link; 2], false);
+    let (mut driver, _) = following(&a, [link; 2], [Brings::Nothing; 2]);
     let mut look = |_: &mut Core| false;
     let mut goal = Goal::new(None, &mut look);
     let patience = Patience::Sleep(Some(Duration::ZERO));
     a.inner().drive(&mut driver, patience, &mut goal);
     assert_eq!(driver.bulk.unwatched(), None);
+}
+
+#[test]
+fn a_peer_that_ends_is_noticed_on_a_lane_out_of_the_poller() {
+    let (_files, a, b) = pair("shm", ["a", "b"]);
+    let link = unknown_link(&a, &b);
+    let (mut driver, looks) = following(&a, [link; 2], [Brings::Nothing, Brings::TheEnd]);
+    let mut look = |_: &mut Core| false;
+    let mut goal = Goal::new(None, &mut look);
+    a.inner().drive(&mut driver, Patience::None, &mut goal);
+    assert_eq!(looks.load(Ordering::Relaxed), 1);
+    assert!(driver.inputs.iter().all(Option::is_none));
+    assert_eq!((driver.small.lane(), driver.bulk.lane()), (None, None));
 }
 
 /// A lane whose peer takes nothing.
