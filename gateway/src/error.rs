@@ -2,6 +2,7 @@
 
 use std::io;
 
+use madgate_vchannel::cluster::UnknownName;
 use madgate_vchannel::handshake::KeyError;
 use madgate_vchannel::{OpenError, conductor};
 
@@ -10,8 +11,8 @@ use madgate_vchannel::{OpenError, conductor};
 #[non_exhaustive]
 pub enum StartError {
     /// The cluster file has no such node.
-    #[error("the cluster file has no node called {0:?}")]
-    UnknownNode(String),
+    #[error(transparent)]
+    UnknownNode(UnknownName),
     /// The node does not forward.
     #[error(
         "node {node:?} is no gateway{}; give it `gateway = true` in the cluster file to make it one",

@@ -91,9 +91,7 @@ impl Gateway {
     }
 
     fn start_with(cluster: Arc<Cluster>, node: &str, fitting: Fitting) -> Result<Self, StartError> {
-        let id = cluster
-            .node(node)
-            .ok_or_else(|| StartError::UnknownNode(node.to_owned()))?;
+        let id = cluster.find_node(node).map_err(StartError::UnknownNode)?;
         if !cluster.is_gateway(id) {
             let named = cluster.gateways().take(GATEWAYS_NAMED);
             return Err(StartError::NoGateway {

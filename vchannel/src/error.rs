@@ -8,6 +8,7 @@ use std::time::Duration;
 use madgate_gtm::Failure;
 use madgate_gtm::wire::{ReceiveMode, Refusal};
 
+use crate::cluster::UnknownName;
 use crate::conductor::StartError;
 use crate::handshake::KeyError;
 use crate::session::Packed;
@@ -17,19 +18,11 @@ use crate::session::Packed;
 #[non_exhaustive]
 pub enum OpenError {
     /// The cluster file has no such node.
-    #[error("the cluster file has no node {node:?}; `madgate check` lists the nodes that it has")]
-    UnknownNode {
-        /// The name that was asked for.
-        node: String,
-    },
+    #[error(transparent)]
+    UnknownNode(UnknownName),
     /// The cluster file has no such channel.
-    #[error(
-        "the cluster file has no channel {channel:?}; `madgate check` lists the channels that it has"
-    )]
-    UnknownChannel {
-        /// The name that was asked for.
-        channel: String,
-    },
+    #[error(transparent)]
+    UnknownChannel(UnknownName),
     /// The channel exists, but not on this node's networks.
     #[error("node {node} is on none of the networks of channel {channel:?}")]
     NotInChannel {

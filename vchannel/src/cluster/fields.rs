@@ -8,10 +8,11 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::duration::{format_duration, parse_duration};
-use super::mistake::{Report, closest, did_you_mean};
+use super::mistake::Report;
 use super::rate::{format_rate, parse_rate};
 use super::settings::RATE_BOUNDS;
 use super::size::{format_size, parse_size};
+use super::suggestion::{closest, did_you_mean};
 
 /// One table of the file: the keys that have not been taken out yet.
 #[derive(Debug)]

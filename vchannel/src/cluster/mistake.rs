@@ -215,63 +215,9 @@ fn shortened(text: &str) -> String {
     front.chain(" … ".chars()).chain(back).collect()
 }
 
-/// `; did you mean "left"?`, where one of `known` is close to `name`.
-pub(crate) fn did_you_mean<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
-    closest(name, known).map(|other| format!("did you mean \"{other}\"?"))
-}
-
-/// What of `known` the name was probably meant to be.
-pub(crate) fn closest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let close = |other: &str| {
-        let limit = 1 + name.len().min(other.len()) / 4;
-        (other.len().abs_diff(name.len()) <= limit)
-            .then(|| edit_distance(name, other))
-            .filter(|distance| *distance <= limit)
-    };
-    known
-        .take(MAX_SUGGESTIONS_COMPARED)
-        .filter_map(|other| Some((close(other)?, other)))
-        .min()
-        .map(|(_, other)| other)
-}
-
-/// Suggestions are looked for among this many names at most.
-const MAX_SUGGESTIONS_COMPARED: usize = 4096;
-
-/// Optimal string alignment distance: insertions, deletions, changes and swaps of neighbours.
-fn edit_distance(from: &str, to: &str) -> usize {
-    let (from, to) = (from.as_bytes(), to.as_bytes());
-    let mut before_last: Vec<usize> = Vec::new();
-    let mut last: Vec<usize> = (0..=to.len()).collect();
-    for i in 0..from.len() {
-        let mut row = vec![i + 1];
-        for j in 0..to.len() {
-            let change = last[j] + usize::from(from[i] != to[j]);
-            let mut best = change.min(last[j + 1] + 1).min(row[j] + 1);
-            if i > 0 && j > 0 && from[i] == to[j - 1] && from[i - 1] == to[j] {
-                best = best.min(before_last[j - 1] + 1);
-            }
-            row.push(best);
-        }
-        before_last = std::mem::replace(&mut last, row);
-    }
-    last[to.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn suggestions_are_close() {
-        let known = ["left", "right"];
-        assert_eq!(
-            did_you_mean("lfet", known.into_iter()).as_deref(),
-            Some("did you mean \"left\"?")
-        );
-        assert_eq!(did_you_mean("middle", known.into_iter()), None);
-        assert_eq!(did_you_mean("", known.into_iter()), None);
-    }
 
     #[test]
     fn what_is_quoted_stays_on_its_line_and_has_an_end() {

@@ -24,6 +24,7 @@ mod rate;
 mod sections;
 mod settings;
 mod size;
+mod suggestion;
 mod summary;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -49,6 +50,7 @@ pub use settings::{
     WEIGHT_BOUNDS, WINDOW_BOUNDS, WaitPolicy,
 };
 pub use size::{format_size, parse_size};
+pub use suggestion::UnknownName;
 pub use summary::compact_names;
 
 use nodes::NodeTable;
@@ -170,6 +172,16 @@ impl Cluster {
     #[must_use]
     pub fn node(&self, name: &str) -> Option<NodeId> {
         self.nodes.find(name)
+    }
+
+    /// The node called `name`, which somebody asks for.
+    ///
+    /// # Errors
+    /// When there is none; says which was probably meant.
+    pub fn find_node(&self, name: &str) -> Result<NodeId, UnknownName> {
+        let names = || (0..self.nodes.len()).map(|at| self.nodes.name(NodeId::from_index(at)));
+        self.node(name)
+            .ok_or_else(|| UnknownName::new("node", name, names()))
     }
 
     /// The node with this rank, if there is one: for ranks from the wire.
@@ -305,6 +317,16 @@ impl Cluster {
             .iter()
             .position(|channel| channel.name == name)?;
         Some(ChannelId::from_index(index))
+    }
+
+    /// The channel called `name`, which somebody asks for.
+    ///
+    /// # Errors
+    /// When there is none; says which was probably meant.
+    pub fn find_channel(&self, name: &str) -> Result<ChannelId, UnknownName> {
+        let names = || self.channels.iter().map(|channel| &*channel.name);
+        self.channel_named(name)
+            .ok_or_else(|| UnknownName::new("channel", name, names()))
     }
 
     /// Whether a node is on one of a channel's networks.

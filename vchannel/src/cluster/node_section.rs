@@ -10,12 +10,13 @@ use toml::de::DeValue;
 
 use super::fields::{At, Fields};
 use super::id::{NetworkId, NodeId};
-use super::mistake::{Report, did_you_mean};
+use super::mistake::Report;
 use super::network::Network;
 use super::nodes::{GroupAddress, NodeGroup, NodeTable};
 use super::pattern::{Alignment, Pattern, PatternKind};
 use super::sections::Networks;
 use super::settings::MEMORY_BOUNDS;
+use super::suggestion::did_you_mean;
 use super::{MAX_NAME_BYTES, MAX_NODES};
 
 /// Reads every `[[node]]` table.

@@ -14,7 +14,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::fields::Fields;
 use super::id::NetworkId;
-use super::mistake::{Report, did_you_mean};
+use super::mistake::Report;
 use super::node_section::NAME_HELP;
 use super::settings::{
     BATCH_BOUNDS, COST_BOUNDS, DEFAULT_LINK_TIMEOUT, DEFAULT_MTU, DEFAULT_SPIN, DEPTH_BOUNDS,
@@ -22,6 +22,7 @@ use super::settings::{
     MAX_SPIN, MEMORY_BOUNDS, MTU_BOUNDS, RETENTION_BOUNDS, SPLICE_FROM_BOUNDS, WEIGHT_BOUNDS,
     WINDOW_BOUNDS, WaitPolicy,
 };
+use super::suggestion::did_you_mean;
 use super::tuning::{all_keys, read_tuning};
 use super::{
     Channel, Cluster, ClusterError, MAX_CHANNELS, MAX_NAME_BYTES, MAX_NETWORKS, Network, check,

@@ -128,9 +128,7 @@ impl Session {
     /// When the cluster has no such node, the key cannot be used, or an address of the node
     /// cannot be listened on.
     pub fn open(cluster: Arc<Cluster>, node: &str) -> Result<Self, OpenError> {
-        let id = cluster.node(node).ok_or_else(|| OpenError::UnknownNode {
-            node: node.to_owned(),
-        })?;
+        let id = cluster.find_node(node).map_err(OpenError::UnknownNode)?;
         let key = SessionKey::load(cluster.key_file())?;
         let incarnation = draw_incarnation();
         let poller = Poller::new().map_err(OpenError::System)?;
@@ -219,10 +217,8 @@ impl Session {
     pub fn channel(&self, name: &str) -> Result<Channel, OpenError> {
         let cluster = &self.inner().cluster;
         let id = cluster
-            .channel_named(name)
-            .ok_or_else(|| OpenError::UnknownChannel {
-                channel: name.to_owned(),
-            })?;
+            .find_channel(name)
+            .map_err(OpenError::UnknownChannel)?;
         if !cluster.is_in_channel(self.node(), id) {
             return Err(OpenError::NotInChannel {
                 node: cluster.node_name(self.node()).to_owned(),

@@ -97,12 +97,12 @@ fn what_the_cluster_does_not_have_is_named() {
     let nodes = Nodes::open(Protocol::Tcp, 2, "");
     let error = Session::open(Arc::clone(&nodes.cluster), "n7").expect_err("there is none");
     assert!(
-        matches!(&error, OpenError::UnknownNode { node } if node == "n7"),
+        matches!(&error, OpenError::UnknownNode(unknown) if unknown.name() == "n7"),
         "{error}"
     );
     let error = nodes.session(0).channel("none").expect_err("there is none");
     assert!(
-        matches!(&error, OpenError::UnknownChannel { channel } if channel == "none"),
+        matches!(&error, OpenError::UnknownChannel(unknown) if unknown.name() == "none"),
         "{error}"
     );
 

@@ -20,7 +20,7 @@ use crate::files::send::{Peer, Report, send};
 use crate::files::walk::Source;
 use crate::files::wire::{MAX_PATH_BYTES, Reply, Request, WireError};
 use crate::limits;
-use crate::node::{channel_to, find, join, leave, read_cluster};
+use crate::node::{channel_to, join, leave, read_cluster};
 use crate::output::{print, say, shown};
 use crate::service::talk::{self, Incoming, TalkError};
 use crate::units::{counted, duration, grouped, rate, size};
@@ -83,7 +83,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let sources = Source::all(&arguments.sources).or_fail(|| "cannot copy".into())?;
     limits::raise_descriptors();
     let (cluster, own) = read_cluster(&arguments.cluster, &arguments.node)?;
-    let to = find(&cluster, node)?;
+    let to = cluster.find_node(node)?;
     if to == own {
         return Err(Failure::new(format!(
             "{node} is this node itself; use cp(1)"

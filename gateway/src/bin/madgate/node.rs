@@ -17,17 +17,8 @@ pub(crate) fn read_cluster(path: &Path, node: &str) -> Result<(Arc<Cluster>, Nod
     for warning in cluster.warnings() {
         tracing::warn!("{warning}");
     }
-    let node = find(&cluster, node)?;
+    let node = cluster.find_node(node)?;
     Ok((Arc::new(cluster), node))
-}
-
-/// A node of the cluster file, by name.
-pub(crate) fn find(cluster: &Cluster, name: &str) -> Result<NodeId, Failure> {
-    cluster.node(name).ok_or_else(|| {
-        Failure::new(format!(
-            "the cluster file has no node {name:?}; `madgate check` lists those that it has"
-        ))
-    })
 }
 
 /// Joins the session.

@@ -46,7 +46,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let channels = channels(&cluster, arguments.channel.as_deref())?;
     let found = match (&arguments.from, &arguments.to) {
         (Some(from), Some(to)) => {
-            let (from, to) = (node(&cluster, from)?, node(&cluster, to)?);
+            let (from, to) = (cluster.find_node(from)?, cluster.find_node(to)?);
             between_nodes(&cluster, channels, from, to)?
         }
         _ => between_places(&cluster, channels),
@@ -228,22 +228,5 @@ fn channels(cluster: &Cluster, name: Option<&str>) -> Result<Vec<ChannelId>, Fai
     let Some(name) = name else {
         return Ok(cluster.channel_ids().collect());
     };
-    let channel = cluster.channel_named(name);
-    let channel = channel.ok_or_else(|| {
-        Failure::new(format!(
-            "the cluster file has no channel \"{name}\"; `madgate check` lists the channels"
-        ))
-    })?;
-    Ok(vec![channel])
-}
-
-fn node(cluster: &Cluster, name: &str) -> Result<NodeId, Failure> {
-    cluster.node(name).ok_or_else(|| {
-        if name.contains('[') {
-            return Failure::new(format!("\"{name}\" is a range: name one of its nodes"));
-        }
-        Failure::new(format!(
-            "the cluster file has no node \"{name}\"; `madgate check` lists the nodes"
-        ))
-    })
+    Ok(vec![cluster.find_channel(name)?])
 }

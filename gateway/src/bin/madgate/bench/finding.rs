@@ -12,6 +12,10 @@ use crate::output::print;
 use crate::service::seen::{Seen, SeenPipeline};
 use crate::units::{counted, float, grouped};
 
+/// A direction that carried less than this share of what the busiest one of its gateway did is not
+/// told to people: only credit went there.
+const IDLE_SHARE: f64 = 1e-3;
+
 /// One result: what was measured, between whom, what the gateways on the way did meanwhile, and
 /// why it may not be trusted.
 #[derive(Debug, Serialize)]
@@ -166,8 +170,12 @@ impl Finding {
         let mut text = format!("{} {arrow} {}  {size:>8}  ", self.from, self.to);
         text += &self.figures.text();
         for seen in &self.gateways {
+            let busiest = seen.pipelines.iter().map(|way| way.measured_mb_per_s);
+            let least = busiest.fold(0.0, f64::max) * IDLE_SHARE;
             for way in &seen.pipelines {
-                text += &format!("\n  {}: {}", seen.gateway, way.text());
+                if way.measured_mb_per_s >= least {
+                    text += &format!("\n  {}: {}", seen.gateway, way.text());
+                }
             }
         }
         text
@@ -178,7 +186,7 @@ impl SeenPipeline {
     fn text(&self) -> String {
         format!(
             "{} -> {}: packets of {}: receive {:.1} us, send {:.1}, switch {:.1}: predicted {}, \
-             measured {}; limited by {}; hop p50 {:.1} us, p99 {:.1}",
+             measured {} there; limited by {}; hop p50 {:.1} us, p99 {:.1}",
             self.from,
             self.to,
             crate::units::size(count(self.packet_bytes)),

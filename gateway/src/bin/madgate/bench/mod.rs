@@ -30,7 +30,7 @@ use madgate_vchannel::{Channel, Cluster, NodeId, Session};
 use crate::failure::{Context, Failure};
 use crate::limits;
 use crate::load::Watch;
-use crate::node::{channel_to, find, join, leave, read_cluster};
+use crate::node::{channel_to, join, leave, read_cluster};
 use crate::output::{print, say};
 pub(crate) use arguments::{Arguments, message_size};
 use arguments::{Direction, Kind, TIME};
@@ -284,7 +284,7 @@ impl Bench<'_> {
         let (cluster, _) = read_cluster(path, &nodes[0])?;
         let mut sessions: Vec<Session> = Vec::new();
         for node in nodes {
-            find(&cluster, node)?;
+            cluster.find_node(node)?;
             sessions.push(join(&cluster, node)?);
         }
         let mut ends = Vec::new();
@@ -404,7 +404,7 @@ fn write_svg(path: &Path, charts: &[Chart]) -> Result<(), Failure> {
 
 /// A node that `own` can measure the way to.
 fn other_than(cluster: &Arc<Cluster>, own: NodeId, name: &str) -> Result<NodeId, Failure> {
-    let node = find(cluster, name)?;
+    let node = cluster.find_node(name)?;
     if node == own {
         return Err(Failure::new(format!("{name} is this node itself")));
     }

@@ -24,7 +24,7 @@ use madgate_vchannel::Cluster;
 
 use crate::failure::Failure;
 use crate::knobs::Plan;
-use crate::node::{find, read_cluster};
+use crate::node::read_cluster;
 use trials::Change;
 pub(crate) use trials::{Received, Trials, processors};
 
@@ -59,7 +59,7 @@ pub(crate) fn read(
         return Ok((cluster, Trials::new(None)));
     }
     let plan = Plan::read(file)?;
-    find(plan.cluster(), node)?;
+    plan.cluster().find_node(node)?;
     Ok((Arc::clone(plan.cluster()), Trials::new(Some(plan))))
 }
 

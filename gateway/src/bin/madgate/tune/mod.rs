@@ -28,7 +28,6 @@ use madgate_vchannel::cluster::parse_duration;
 use crate::bench::message_size;
 use crate::failure::Failure;
 use crate::knobs::{self, Name, Plan};
-use crate::node::find;
 use crate::output::{print, say};
 use crate::signals::{Endings, exit_code};
 use choices::{choices, count_combinations};
@@ -130,8 +129,8 @@ fn tune(tuning: &Tuning) -> Result<ExitCode, Failure> {
     let started = Instant::now();
     let endings = Endings::listen()?;
     let plan = Plan::read(&tuning.cluster)?;
-    let own = find(plan.cluster(), &tuning.node)?;
-    let to = find(plan.cluster(), &tuning.to)?;
+    let own = plan.cluster().find_node(&tuning.node)?;
+    let to = plan.cluster().find_node(&tuning.to)?;
     if to == own {
         return Err(Failure::new(format!("{} is this node itself", tuning.to)));
     }
