@@ -4,6 +4,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use madgate_gtm::outgoing::IDLE_CLOSE;
+
 use crate::stage::{Counts, LONG, Plan, Process, alone, await_messages, loopback};
 
 /// How long a way may be lost.
@@ -203,6 +205,33 @@ fn a_sender_dies_in_a_large_message() {
     sender_dies(LARGE);
 }
 
+/// a0 begins a message. Of what has not begun to arrive nothing is lost there, so this waits for it.
+fn begin_half(scene: &mut Scene) {
+    let before = Counts::of(&mut scene.b0).begun("main/a0");
+    scene.a0.ask("half main b0 3000000");
+    wait_until("it begins", || {
+        Counts::of(&mut scene.b0).begun("main/a0") > before
+    });
+}
+
+#[test]
+fn a_sender_that_rests_in_a_message_and_dies_is_reported() {
+    let _alone = alone();
+    let mut scene = Scene::new();
+    scene.check();
+    begin_half(&mut scene);
+    // For longer than a flow with nothing to send stays open.
+    let rest = Instant::now();
+    while rest.elapsed() < IDLE_CLOSE * 3 {
+        thread::sleep(LOOK);
+    }
+    scene.a0.kill();
+    scene.b0.hear("lost main a0");
+    scene.a0 = scene.plan.start("a0");
+    scene.check();
+    scene.end();
+}
+
 #[test]
 fn a_half_packed_message_never_ends() {
     let _alone = alone();
@@ -214,14 +243,7 @@ fn a_half_packed_message_never_ends() {
     let lost = scene.b0.hear("lost main a0");
     assert!(lost.contains("gave the message up"), "{lost}");
     scene.check();
-    let before = Counts::of(&mut scene.b0).begun("main/a0");
-    scene.a0.ask("half main b0 3000000");
-    // Of what has not begun to arrive nothing is lost there.
-    let deadline = Instant::now() + LONG;
-    while Counts::of(&mut scene.b0).begun("main/a0") == before {
-        assert!(Instant::now() < deadline, "it does not begin");
-        thread::sleep(LOOK);
-    }
+    begin_half(&mut scene);
     scene.a0.kill();
     scene.b0.hear("lost main a0");
     scene.a0 = scene.plan.start("a0");

@@ -19,13 +19,13 @@ impl<D: Clone> Outgoing<D> {
             .map(|since| since + self.settings.give_up_after);
         let own = match self.state {
             State::Failed(_) => return None,
-            State::Closed { at } if self.has_undelivered() => {
+            State::Closed { at } if self.is_unfinished() => {
                 // Without a link there is nothing to do but to note since when.
                 (self.link_is_up || self.stuck_since.is_none()).then_some(at)
             }
             State::Closed { .. } => None,
             State::Opening { retry_at } => Some(retry_at),
-            State::Open if self.has_undelivered() => Some(self.last_progress + self.probe_wait()),
+            State::Open if self.is_unfinished() => Some(self.last_progress + self.probe_wait()),
             State::Open => Some(self.last_progress + IDLE_CLOSE),
         };
         match (stuck, own) {
@@ -36,7 +36,7 @@ impl<D: Clone> Outgoing<D> {
 
     /// Does what is due: probes, closes an idle flow, fails one that nobody carries.
     pub fn handle_timeout(&mut self, now: Time) {
-        if self.state != State::Open && self.has_undelivered() {
+        if self.state != State::Open && self.is_unfinished() {
             self.stuck_since.get_or_insert(now);
         }
         if let Some(since) = self.stuck_since
@@ -51,7 +51,7 @@ impl<D: Clone> Outgoing<D> {
         if self.state != State::Open {
             return;
         }
-        if self.has_undelivered() {
+        if self.is_unfinished() {
             if now >= self.last_progress + self.probe_wait() {
                 self.control = Some(Kind::Probe);
                 self.probes += 1;

@@ -91,7 +91,7 @@ impl<D: Clone> Outgoing<D> {
         }
         match self.state {
             State::Open => {}
-            State::Closed { at } if now >= at && self.has_undelivered() => {
+            State::Closed { at } if now >= at && self.is_unfinished() => {
                 return Some(Transmit::Frames(self.open(now)));
             }
             State::Opening { retry_at } if now >= retry_at => {

@@ -73,7 +73,7 @@ pub const PROBE_MOST: Duration = Duration::from_secs(2);
 /// it is taken for lost (a header may have been corrupted on the way) and sent again. Twice
 /// as many the next time, as long as nothing arrives.
 pub const RESEND_AFTER_PROBES: u32 = 6;
-/// How long a flow with nothing to send keeps its credit and admission.
+/// How long a flow with nothing to send keeps its credit and admission, between two messages.
 pub const IDLE_CLOSE: Duration = Duration::from_millis(250);
 
 /// What a flow is and how it behaves; fixed for its life.
@@ -314,6 +314,14 @@ impl<D: Clone> Outgoing<D> {
     #[must_use]
     pub fn is_drained(&self) -> bool {
         !self.has_undelivered()
+    }
+
+    /// Whether a link has to carry the flow: something is not delivered, or a message has begun
+    /// and not ended. Its destination waits for the rest of that, and must be told if its source
+    /// goes; who carries the flow tells it.
+    #[must_use]
+    pub fn is_unfinished(&self) -> bool {
+        self.has_undelivered() || self.is_inside_message
     }
 
     /// Whether nothing waits to be sent for the first time (it may still be undelivered).

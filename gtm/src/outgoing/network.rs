@@ -110,7 +110,7 @@ impl<D: Clone> Outgoing<D> {
         if matches!(self.state, State::Opening { .. } | State::Open) {
             self.state = State::Closed { at: now };
         }
-        if self.has_undelivered() {
+        if self.is_unfinished() {
             self.stuck_since.get_or_insert(now);
         }
     }

@@ -295,7 +295,7 @@ impl Core {
         let is_used = link
             .flows
             .iter()
-            .any(|&flow| !self.out_flows[flow as usize].flow.is_drained());
+            .any(|&flow| self.out_flows[flow as usize].flow.is_unfinished());
         if link.is_dialing && !is_used {
             link.is_dialing = false;
             self.to_dial.retain(|asked| *asked != link.request);
@@ -477,7 +477,7 @@ impl Core {
         if link.is_up() {
             moved.flow.handle_link_up(now);
             self.wake_flow(flow);
-        } else if !moved.flow.is_drained() {
+        } else if moved.flow.is_unfinished() {
             self.dial(to);
         }
     }

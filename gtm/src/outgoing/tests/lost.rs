@@ -119,6 +119,54 @@ fn a_close_that_was_not_sent_does_not_hit_the_next_opening() {
 }
 
 #[test]
+fn a_flow_stays_open_inside_a_message() {
+    let mut source = Source::opened(1 << 20);
+    let message = source.begin_one();
+    assert!(source.outgoing.is_drained());
+    let delivered = source.outgoing.positions().0;
+    // It only says that it is there.
+    for _ in 0..20 {
+        let waited = source.wait();
+        assert!(waited <= PROBE_MOST);
+        assert_eq!(source.control(), Some(Kind::Probe));
+        source.credit(delivered, 1 << 20);
+        assert!(source.frames().is_empty());
+    }
+    source.outgoing.push_frame(Flags::END, message, 0, &[]);
+    let end = source.frames().remove(0).0;
+    source.credit(end.end_position(), 1 << 20);
+    // Between two messages it need not.
+    source.wait();
+    assert_eq!(source.control(), Some(Kind::Close));
+}
+
+#[test]
+fn a_flow_that_is_lost_inside_a_message_opens_again_with_nothing_to_send() {
+    let mut source = Source::opened(1 << 20);
+    let message = source.begin_one();
+    let delivered = source.outgoing.positions().0;
+    source.outgoing.handle_link_lost(source.now);
+    source.outgoing.handle_link_up(source.now);
+    let opening = source.frames();
+    assert!(opening.len() == 1 && opening[0].0.is_bare_opening());
+    assert_eq!(opening[0].0.position, delivered);
+    source.credit(delivered, 1 << 20);
+    assert_eq!(source.failure(), None);
+
+    // A hop that has forgotten it, and then nobody who carries it.
+    source.refuse(Refusal::Unknown, 0);
+    assert!(source.frames()[0].0.is_bare_opening());
+    while source.failure().is_none() {
+        source.refuse(Refusal::LinkDown, 0);
+        source.wait();
+        source.frames();
+        assert!(source.now.since(Time(0)) <= GIVE_UP * 2);
+    }
+    assert!(source.outgoing.is_delivered(message), "it was given up");
+    assert_eq!(source.outgoing.next_deadline(), None);
+}
+
+#[test]
 fn a_message_given_up_takes_its_memory_back() {
     let mut source = Source::opened(1 << 20);
     source.push_small();
@@ -313,13 +361,9 @@ fn a_restarted_destination_fails_what_the_other_one_may_have_seen() {
 
     // The rest of a message of which the beginning was delivered.
     let mut source = Source::opened(1 << 20);
-    let message = source.outgoing.begin_message();
-    source
-        .outgoing
-        .push_frame(Flags::DESCRIBED, message, 0, &[0; 8]);
-    let begun = source.frames().remove(0).0;
-    source.credit(begun.end_position(), 1 << 20);
-    source.wait();
+    let message = source.begin_one();
+    source.outgoing.handle_link_lost(source.now);
+    source.outgoing.handle_link_up(source.now);
     source.outgoing.push_frame(Flags::END, message, 0, &[]);
     source.frames();
     source.refuse(Refusal::OtherIncarnation, THEIRS + 1);

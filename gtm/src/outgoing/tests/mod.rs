@@ -85,6 +85,17 @@ impl Source {
         message
     }
 
+    /// Begins a message, of which the first block is delivered.
+    fn begin_one(&mut self) -> u32 {
+        let message = self.outgoing.begin_message();
+        let block = descriptor(0).to_bytes();
+        self.outgoing
+            .push_frame(Flags::DESCRIBED, message, 0, &block);
+        let begun = self.frames().remove(0).0;
+        self.credit(begun.end_position(), 1 << 20);
+        message
+    }
+
     fn push_block(&mut self, bytes: usize) -> u32 {
         let message = self.outgoing.begin_message();
         let block: Bytes = (0..bytes)
