@@ -15,6 +15,7 @@ mod copying;
 mod demo;
 mod dying;
 mod full_disk;
+mod one_way;
 mod resting;
 mod slow_disk;
 mod sweep;

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use madgate_vchannel::{Channel, NodeId, Unpacking};
+use madgate_vchannel::cluster::format_duration;
+use madgate_vchannel::{Channel, NodeId, PackError, Unpacking};
 
 use super::envelope::Head;
 use super::receiver::Receiver as CopyReceiver;
@@ -66,6 +67,8 @@ const ALIVE_EVERY: Duration = Duration::from_secs(2);
 pub(crate) struct Ending {
     ended: AtomicBool,
     reason: OnceLock<String>,
+    /// The sender has heard an answer, and goes on.
+    goes_on: AtomicBool,
     /// Its thread writes or syncs, and does not answer.
     busy: AtomicBool,
 }
@@ -78,6 +81,21 @@ impl Ending {
 
     fn reason(&self) -> Option<&str> {
         self.reason.get().map(String::as_str)
+    }
+
+    /// Answers to the sender's node were lost. If they were of this copy, it ends: its sender
+    /// would wait for them for ever. Before it has heard one, it asks until it does, and what was
+    /// lost may have been for the process before it.
+    fn answers_lost(&self, why: &PackError) {
+        if self.goes_on.load(Ordering::Relaxed) {
+            self.because(&match why {
+                PackError::Unreachable { node, within, .. } => format!(
+                    "answers were lost: {node} was not reached for {}; copy again",
+                    format_duration(*within)
+                ),
+                why => format!("answers were lost: {why}"),
+            });
+        }
     }
 }
 
@@ -140,6 +158,16 @@ impl Place {
     /// Says why the copy ends early.
     pub(crate) fn ends_because(&self, reason: &str) {
         self.ending.because(reason);
+    }
+
+    /// The sender has sent something that it only sends when it has heard an answer.
+    pub(crate) fn sender_goes_on(&self) {
+        self.ending.goes_on.store(true, Ordering::Relaxed);
+    }
+
+    /// Answers to the sender's node were lost, which may end the copy.
+    pub(crate) fn answers_lost(&self, why: &PackError) {
+        self.ending.answers_lost(why);
     }
 
     /// Why the copy is to end, if it is.
@@ -324,8 +352,15 @@ impl<'scope, 'env> Copies<'scope, 'env> {
     /// Answers without waiting: a sender that gets no answer asks again.
     fn answer(&self, source: NodeId, tag: u64, reply: &Reply) {
         let message: (Head, Bytes) = reply.encode(tag);
-        if let Err(error) = talk::answer(self.channel, source, message) {
-            tracing::debug!(%error, "an answer is dropped");
+        match talk::answer(self.channel, source, message) {
+            Ok(None) => {}
+            // Its thread learns of it from nobody else.
+            Ok(Some(lost)) => {
+                if let Some(copy) = self.copies.get(&source) {
+                    copy.ending.answers_lost(&lost);
+                }
+            }
+            Err(error) => tracing::debug!(%error, "an answer is dropped"),
         }
     }
 }

@@ -25,6 +25,10 @@ const IDLE_MARGIN: Duration = Duration::from_secs(10);
 /// How soon replies are tried again that could not leave.
 const RETRY: Duration = Duration::from_millis(5);
 
+/// How long a copy waits for its sender before it looks whether others have learnt that it is to
+/// end.
+const LOOK_AFTER: Duration = Duration::from_secs(1);
+
 /// The receiving end of one copy.
 #[derive(Debug)]
 pub(crate) struct Receiver<'a> {
@@ -136,9 +140,11 @@ impl<'a> Receiver<'a> {
         }
         self.place.is_complete();
         // The sender has nothing more to say, and listens.
-        for reply in self.replies.drain(..) {
-            talk::send(self.channel, self.source, reply.encode(self.tag))
-                .map_err(|error| Early::Broken(error.to_string()))?;
+        for reply in std::mem::take(&mut self.replies) {
+            if let Err(lost) = talk::send(self.channel, self.source, reply.encode(self.tag)) {
+                self.place.answers_lost(&lost);
+                return Err(self.ending());
+            }
         }
         Ok(failed)
     }
@@ -162,9 +168,7 @@ impl<'a> Receiver<'a> {
     /// The next message; calls `idle` before it waits for one.
     fn next(&mut self, idle: impl FnOnce(&mut Self)) -> Result<Request, Early> {
         self.flush()?;
-        if let Some(reason) = self.place.is_to_end() {
-            return Err(Early::Refused(reason.to_owned()));
-        }
+        self.check_goes_on()?;
         let (head, unpacking) = match self.messages.try_recv() {
             Ok(unread) => unread,
             Err(TryRecvError::Disconnected) => return Err(self.ending()),
@@ -179,7 +183,20 @@ impl<'a> Receiver<'a> {
         let body =
             talk::body(unpacking, &head).map_err(|error| Early::Broken(error.to_string()))?;
         self.place.set_busy(true);
-        Request::decode(&head, body).map_err(|error| Early::Refused(error.to_string()))
+        let request =
+            Request::decode(&head, body).map_err(|error| Early::Refused(error.to_string()))?;
+        if !matches!(request, Request::Begin { .. } | Request::Ask) {
+            self.place.sender_goes_on();
+        }
+        Ok(request)
+    }
+
+    /// Whether the copy is to end.
+    fn check_goes_on(&self) -> Result<(), Early> {
+        match self.place.is_to_end() {
+            Some(reason) => Err(Early::Refused(reason.to_owned())),
+            None => Ok(()),
+        }
     }
 
     /// Why nothing more is passed on to it.
@@ -196,12 +213,14 @@ impl<'a> Receiver<'a> {
         let deadline = Instant::now() + limit;
         loop {
             self.flush()?;
+            self.check_goes_on()?;
             let left = deadline.saturating_duration_since(Instant::now());
-            let patience = if self.replies.is_empty() {
-                left
+            let look_after = if self.replies.is_empty() {
+                LOOK_AFTER
             } else {
-                left.min(RETRY)
+                RETRY
             };
+            let patience = left.min(look_after);
             match self.messages.recv_timeout(patience) {
                 Ok(unread) => return Ok(unread),
                 Err(RecvTimeoutError::Disconnected) => return Err(self.ending()),
@@ -218,7 +237,13 @@ impl<'a> Receiver<'a> {
     fn flush(&mut self) -> Result<(), Early> {
         while let Some(reply) = self.replies.front() {
             match talk::answer(self.channel, self.source, reply.encode(self.tag)) {
-                Ok(()) => drop(self.replies.pop_front()),
+                Ok(lost) => {
+                    self.replies.pop_front();
+                    if let Some(lost) = lost {
+                        self.place.answers_lost(&lost);
+                        self.check_goes_on()?;
+                    }
+                }
                 Err(TrySendError::NotNow) => break,
                 Err(error) => return Err(Early::Broken(error.to_string())),
             }

@@ -43,12 +43,13 @@ pub(crate) fn send_payload(
     packing.end_packing()
 }
 
-/// Answers with a service message, if that can be done at once.
+/// Answers with a service message, if that can be done at once. Returns why messages before it
+/// were lost, where that is news.
 pub(crate) fn answer(
     channel: &Channel,
     to: NodeId,
     (head, body): (Head, Bytes),
-) -> Result<(), TrySendError> {
+) -> Result<Option<PackError>, TrySendError> {
     let head = Bytes::copy_from_slice(&head.to_bytes());
     let blocks = [(head, ReceiveMode::Express), (body, ReceiveMode::Cheaper)];
     let present = if blocks[1].0.is_empty() { 1 } else { 2 };
@@ -57,16 +58,17 @@ pub(crate) fn answer(
 
 /// Answers with a message, if that can be done at once.
 ///
-/// A flow says once that messages before were not delivered, and then begins anew. To a node
-/// that answers that is no news: those were for a process that is gone.
+/// A flow says once that messages before were not delivered, and then begins anew: this returns
+/// why. Mostly those were for a process that is gone.
 pub(crate) fn answer_blocks(
     channel: &Channel,
     to: NodeId,
     blocks: &[(Bytes, ReceiveMode)],
-) -> Result<(), TrySendError> {
+) -> Result<Option<PackError>, TrySendError> {
     match channel.try_send(to, blocks) {
-        Err(TrySendError::Pack(_)) => channel.try_send(to, blocks).map(drop),
-        sent => sent.map(drop),
+        Ok(_) => Ok(None),
+        Err(TrySendError::Pack(lost)) => channel.try_send(to, blocks).map(|_| Some(lost)),
+        Err(error) => Err(error),
     }
 }
 
