@@ -249,3 +249,22 @@ fn a_bench_that_is_stopped_holds_up_nobody() {
     bench.kill();
     assert_eq!(world.received(), ["running", "still", "stopped"]);
 }
+
+#[test]
+fn a_server_that_ends_leaves_nothing_of_a_sender_that_stands_still() {
+    let world = World::over("tcp", "30s");
+    let (_gateway, serve) = (world.gateway(), world.serve());
+    // Its copy takes seconds, however late this test is told that it has begun.
+    let huge = world.path("huge");
+    let file = fs::File::create(&huge).unwrap();
+    file.set_len(2 << 30).unwrap();
+    let mut watch = Watch::new(&world.served());
+    let copy = world.start_cp("a0", &[&huge], "");
+    watch.wait_for_bytes(&world.served(), &copy);
+    // Mostly in the middle of a message.
+    copy.signal(Signal::STOP);
+    let ended = serve.terminate();
+    ended.succeeded();
+    assert!(ended.stdout.contains("1 copy breaks off"), "{ended:?}");
+    assert!(world.received().is_empty(), "{:?}", world.received());
+}

@@ -12,7 +12,6 @@ use madgate_vchannel::Cluster;
 use madgate_vchannel::cluster::parse_duration;
 
 use crate::failure::{Context, Failure};
-use crate::files::temporary::sweep;
 use crate::limits;
 use crate::output::print;
 use crate::service::Service;
@@ -94,8 +93,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         )));
     };
     if !service.is_none_or(|service| service.stop(STOP_LIMIT)) {
-        tracing::warn!("a copy does not end; its unfinished file goes when this starts again");
-        arguments.dir.as_deref().map(sweep);
+        tracing::warn!("a copy does not end, as it waits for its node or for a disk: it is left");
     }
     let drained = gateway.drain(arguments.drain_limit);
     if let Some(file) = &arguments.stats_json {

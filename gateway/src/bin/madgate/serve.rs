@@ -10,7 +10,6 @@ use crossbeam_channel::select;
 use madgate_vchannel::{Cluster, Session};
 
 use crate::failure::Failure;
-use crate::files::temporary::sweep;
 use crate::limits;
 use crate::node::join;
 use crate::output::print;
@@ -75,9 +74,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         arguments.node
     ));
     if let Some(Err(_)) = server.map(Server::end) {
-        // A copy is stuck, in a call that waits for its node or for a disk.
-        tracing::warn!("a copy does not end; its unfinished file goes when this starts again");
-        sweep(&arguments.dir);
+        tracing::warn!("a copy does not end, as it waits for its node or for a disk: it is left");
     }
     told.map(|()| ExitCode::SUCCESS)
 }

@@ -350,7 +350,7 @@ impl Reception {
         let (parent, name) = self.parent_of(&path)?;
         ensure_replaceable(&parent, &name).map_err(|error| words(&error))?;
         let create = || {
-            let temporary = Temporary::create(parent, &name)?;
+            let temporary = self.root.unfinished.create(parent, &name)?;
             temporary.reserve(size)?;
             Ok(temporary)
         };

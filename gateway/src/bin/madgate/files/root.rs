@@ -12,6 +12,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::path::Beneath;
+use super::temporary::Unfinished;
 
 /// Permission bits that a copy keeps: not set-user-id, set-group-id and sticky, which a file
 /// from elsewhere must not bring along.
@@ -29,6 +30,8 @@ const FOLDER_FLAGS: OFlags = OFlags::RDONLY
 #[derive(Debug)]
 pub(crate) struct Root {
     folder: OwnedFd,
+    /// What is being received in it.
+    pub(crate) unfinished: Unfinished,
 }
 
 /// What is at a path.
@@ -50,6 +53,7 @@ impl Root {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self {
             folder: open(path, flags, Mode::empty())?,
+            unfinished: Unfinished::default(),
         })
     }
 

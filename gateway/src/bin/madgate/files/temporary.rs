@@ -12,6 +12,7 @@ use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rustix::fs::{
     AtFlags, FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, fstat, openat,
@@ -52,18 +53,52 @@ fn temporary_name(name: &OsStr) -> OsString {
     OsString::from_vec(temporary)
 }
 
+/// The files of this process that are not complete: who writes one may be waiting for what never
+/// comes when the process is to end.
+#[derive(Debug, Default)]
+pub(crate) struct Unfinished(Mutex<Vec<Weak<Named>>>);
+
+impl Unfinished {
+    /// Makes a file in `folder` that will be called `name`.
+    pub(crate) fn create(&self, folder: OwnedFd, name: &OsStr) -> io::Result<Temporary> {
+        let temporary = Temporary::create(folder, name)?;
+        let mut all = self.all();
+        if all.len() == all.capacity() {
+            all.retain(|file| file.strong_count() > 0);
+        }
+        all.push(Arc::downgrade(&temporary.named));
+        Ok(temporary)
+    }
+
+    /// Removes them all; who writes one is told when it is complete.
+    pub(crate) fn remove_all(&self) {
+        for file in self.all().drain(..).filter_map(|file| file.upgrade()) {
+            file.remove_or_warn();
+        }
+    }
+
+    fn all(&self) -> MutexGuard<'_, Vec<Weak<Named>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// A file that is not complete; dropped without [`settle`](Self::settle), it is removed.
 #[derive(Debug)]
 pub(crate) struct Temporary {
-    folder: OwnedFd,
-    name: OsString,
-    file: File,
+    named: Arc<Named>,
     settled: bool,
 }
 
+/// A file, and what it is called in which folder.
+#[derive(Debug)]
+struct Named {
+    folder: OwnedFd,
+    name: OsString,
+    file: File,
+}
+
 impl Temporary {
-    /// Makes one in `folder`, for a file that will be called `name`.
-    pub(crate) fn create(folder: OwnedFd, name: &OsStr) -> io::Result<Self> {
+    fn create(folder: OwnedFd, name: &OsStr) -> io::Result<Self> {
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         for _ in 0..ATTEMPTS {
@@ -73,17 +108,18 @@ impl Temporary {
                 Err(Errno::EXIST) => continue,
                 Err(error) => return Err(error.into()),
             };
+            let file: File = file.into();
+            let folder = folder.try_clone()?;
             let temporary = Self {
-                folder: folder.try_clone()?,
-                name,
-                file: file.into(),
+                named: Arc::new(Named { folder, name, file }),
                 settled: false,
             };
             // A sweep that came between the two has locked, and perhaps removed it. Where files
             // cannot be locked, nobody sweeps.
-            let locked = flock(&temporary.file, FlockOperation::NonBlockingLockExclusive);
+            let file = &temporary.named.file;
+            let locked = flock(file, FlockOperation::NonBlockingLockExclusive);
             let is_taken = locked == Err(Errno::WOULDBLOCK);
-            if is_taken || fstat(&temporary.file)?.st_nlink == 0 {
+            if is_taken || fstat(file)?.st_nlink == 0 {
                 continue;
             }
             return Ok(temporary);
@@ -96,7 +132,7 @@ impl Temporary {
         if size == 0 {
             return Ok(());
         }
-        match fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, size) {
+        match fallocate(&self.named.file, FallocateFlags::KEEP_SIZE, 0, size) {
             Err(error @ (Errno::NOSPC | Errno::FBIG | Errno::DQUOT)) => Err(error.into()),
             // Not every file system can.
             _ => Ok(()),
@@ -105,35 +141,43 @@ impl Temporary {
 
     /// Appends bytes.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.file.write_all(bytes)
+        (&self.named.file).write_all(bytes)
     }
 
     /// Sets the permission bits, and brings everything to disk.
     pub(crate) fn sync(&self, mode: u32) -> io::Result<()> {
         // Gives back what lies beyond the end: a file system may set more room aside than was asked
         // for. (A file that became shorter than was announced has failed before.)
-        let length = self.file.metadata()?.len();
-        self.file.set_len(length)?;
-        set_mode(&self.file, mode)?;
-        self.file.sync_all()
+        let file = &self.named.file;
+        let length = file.metadata()?.len();
+        file.set_len(length)?;
+        set_mode(file, mode)?;
+        file.sync_all()
     }
 
     /// Gives the file its final name, replacing a file that has it and nothing else, and returns
     /// the folder, which is not synced yet.
     pub(crate) fn settle(mut self, name: &OsStr) -> io::Result<OwnedFd> {
-        let folder = self.folder.try_clone()?;
+        let Named {
+            folder: beside,
+            name: temporary,
+            ..
+        } = &*self.named;
+        let folder = beside.try_clone()?;
         // Long ago, when the copy of the file began, both were looked at.
-        if !self.has_its_name()? {
+        if !self.named.has_its_name()? {
             return Err(io::Error::other(
                 "somebody removed or replaced its unfinished file at the destination; copy it again",
             ));
         }
         ensure_replaceable(&folder, name)?;
-        renameat(&self.folder, &self.name, &self.folder, name)?;
+        renameat(beside, temporary, beside, name)?;
         self.settled = true;
         Ok(folder)
     }
+}
 
+impl Named {
     /// Whether its name still leads to the file that is written.
     fn has_its_name(&self) -> io::Result<bool> {
         let written = fstat(&self.file)?;
@@ -151,6 +195,12 @@ impl Temporary {
         }
         Ok(())
     }
+
+    fn remove_or_warn(&self) {
+        if let Err(error) = self.remove() {
+            tracing::warn!(name = %self.name.display(), %error, "an unfinished file stays behind");
+        }
+    }
 }
 
 /// Makes sure that a file may be called `name` in `folder`: nothing has this name, or a file.
@@ -165,10 +215,8 @@ pub(crate) fn ensure_replaceable(folder: &OwnedFd, name: &OsStr) -> io::Result<(
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        if !self.settled
-            && let Err(error) = self.remove()
-        {
-            tracing::warn!(name = %self.name.display(), %error, "an unfinished file stays behind");
+        if !self.settled {
+            self.named.remove_or_warn();
         }
     }
 }
@@ -302,17 +350,41 @@ mod tests {
         let (place, folder) = folder();
         let said = |file: Temporary| file.settle(OsStr::new("x")).unwrap_err().to_string();
         let file = written(&folder);
-        std::fs::remove_file(place.path().join(&file.name)).unwrap();
+        std::fs::remove_file(place.path().join(&file.named.name)).unwrap();
         assert!(said(file).contains("its unfinished file"));
         assert!(names(place.path()).is_empty());
 
         let file = written(&folder);
-        let name = file.name.clone();
+        let name = file.named.name.clone();
         std::fs::write(place.path().join("other"), b"other").unwrap();
         std::fs::rename(place.path().join("other"), place.path().join(&name)).unwrap();
         assert!(said(file).contains("its unfinished file"));
         // It is somebody else's.
         assert_eq!(names(place.path()), [name]);
+    }
+
+    #[test]
+    fn what_is_unfinished_is_removed_while_somebody_writes_it() {
+        let (place, folder) = folder();
+        let all = Unfinished::default();
+        let create = |name| {
+            let folder = folder.try_clone().unwrap();
+            all.create(folder, OsStr::new(name)).unwrap()
+        };
+        for _ in 0..100 {
+            drop(create("gone"));
+        }
+        assert!(all.all().len() < 100, "those that are gone are forgotten");
+        let settled = create("settled");
+        settled.settle(OsStr::new("settled")).unwrap();
+        let mut file = create("x");
+        assert_eq!(names(place.path()).len(), 2);
+        all.remove_all();
+        assert_eq!(names(place.path()), ["settled"]);
+        file.write(b"more").unwrap();
+        let error = file.settle(OsStr::new("x")).unwrap_err();
+        assert!(error.to_string().contains("its unfinished file"), "{error}");
+        assert_eq!(names(place.path()), ["settled"]);
     }
 
     #[test]

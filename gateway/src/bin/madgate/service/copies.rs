@@ -9,7 +9,7 @@ use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use madgate_vchannel::cluster::format_duration;
 use madgate_vchannel::{Channel, NodeId, PackError, Unpacking};
 
@@ -54,6 +54,26 @@ impl Shared {
     /// How many copies run.
     pub(crate) fn running(&self) -> usize {
         self.running.load(Ordering::Relaxed)
+    }
+
+    /// Removes what copies have written that do not end, if that is done within `limit`: a disk
+    /// may answer nobody.
+    pub(crate) fn remove_unfinished(&self, limit: Duration) {
+        let Some(root) = self.root.clone() else {
+            return;
+        };
+        let (done, ended) = bounded::<()>(0);
+        let remove = move || {
+            root.unfinished.remove_all();
+            drop(done);
+        };
+        let started = thread::Builder::new()
+            .name("madgate-remove".into())
+            .spawn(remove);
+        // Nothing is ever sent.
+        if started.is_err() || ended.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
+            tracing::warn!("unfinished files stay behind until this starts again");
+        }
     }
 }
 

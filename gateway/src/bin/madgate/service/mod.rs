@@ -38,6 +38,9 @@ use desk::Desk;
 use madgate_gateway::Observer;
 use meters::Meters;
 
+/// How long the removal of what copies leave behind may take that do not end.
+const REMOVE_LIMIT: Duration = Duration::from_secs(1);
+
 /// A running service. [`stop`](Self::stop) it before the session is closed.
 #[derive(Debug)]
 pub(crate) struct Service {
@@ -95,7 +98,12 @@ impl Service {
     /// Says whether all of it ended within `limit`.
     pub(crate) fn stop(self, limit: Duration) -> bool {
         self.stopping.store(true, Ordering::Relaxed);
-        self.ended.recv_timeout(limit) == Err(RecvTimeoutError::Disconnected)
+        let has_ended = self.ended.recv_timeout(limit) == Err(RecvTimeoutError::Disconnected);
+        if !has_ended {
+            // In the middle of a message that does not come, or in a call of a disk.
+            self.shared.remove_unfinished(REMOVE_LIMIT);
+        }
+        has_ended
     }
 }
 
