@@ -1,5 +1,6 @@
 //! What others do on this machine while something is measured.
 
+use std::collections::HashMap;
 use std::fs;
 
 use serde::Serialize;
@@ -24,7 +25,18 @@ struct Work {
 #[derive(Debug)]
 pub(crate) struct Watch {
     /// Work, and that of processes of this command; `None`: the kernel does not say.
-    before: Option<(Work, u64)>,
+    before: Option<(Work, Processes)>,
+}
+
+/// Processes of this command, by their numbers.
+type Processes = HashMap<u64, Process>;
+
+/// What a process has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Process {
+    parent: u64,
+    /// Ticks of it, and of its children that have been waited for.
+    ticks: u64,
 }
 
 /// What others did meanwhile.
@@ -45,10 +57,10 @@ impl Watch {
 
     /// What others did since then: all but processes of this command, whoever started them.
     pub(crate) fn end(&self) -> Option<Load> {
-        let (before, own_before) = self.before?;
+        let (before, own_before) = self.before.as_ref()?;
         let (now, own_now) = look()?;
         let busy = float(now.busy.checked_sub(before.busy)?);
-        let own = float(own_now.checked_sub(own_before)?);
+        let own = float(done_between(own_before, &own_now));
         let passed = float(now.passed.checked_sub(before.passed)?.max(1));
         let others = (busy - own).max(0.0) / passed;
         Some(Load::new(now.processors, others))
@@ -66,32 +78,46 @@ impl Load {
     }
 }
 
-fn look() -> Option<(Work, u64)> {
+fn look() -> Option<(Work, Processes)> {
     let work = work_of(&fs::read_to_string("/proc/stat").ok()?)?;
     Some((work, own()?))
 }
 
-/// Ticks of all processes of this command, and of their children that have been waited for.
-fn own() -> Option<u64> {
-    let (name, mut ticks) = own_of(&fs::read_to_string("/proc/self/stat").ok()?)?;
-    let own = std::process::id().to_string();
+/// Ticks of these processes from one look to the next. Those of a process that has ended are its
+/// parent's now, if that is one of them; otherwise nobody knows what it did at last.
+fn done_between(before: &Processes, now: &Processes) -> u64 {
+    let is_counted = |number: &u64, process: &Process| {
+        [number, &process.parent]
+            .iter()
+            .any(|at| now.contains_key(at))
+    };
+    let all = now.values().map(|process| process.ticks).sum::<u64>();
+    let counted = before
+        .iter()
+        .filter(|(number, process)| is_counted(number, process));
+    all.saturating_sub(counted.map(|(_, process)| process.ticks).sum())
+}
+
+/// All processes of this command.
+fn own() -> Option<Processes> {
+    let (name, own) = own_of(&fs::read_to_string("/proc/self/stat").ok()?)?;
+    let mut all = Processes::from([(u64::from(std::process::id()), own)]);
     for entry in fs::read_dir("/proc").ok()?.map_while(Result::ok) {
-        let process = entry.file_name();
-        let Some(process) = process.to_str() else {
+        let number = entry.file_name().to_str().map(str::parse);
+        let Some(Ok(number)) = number else {
             continue;
         };
-        if process == own || !process.bytes().all(|digit| digit.is_ascii_digit()) {
-            continue;
-        }
         // Processes come and go.
         let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else {
             continue;
         };
-        ticks += own_of(&stat)
-            .filter(|(other, _)| *other == name)
-            .map_or(0, |(_, ticks)| ticks);
+        if let Some((other, process)) = own_of(&stat)
+            && other == name
+        {
+            all.insert(number, process);
+        }
     }
-    Some(ticks)
+    Some(all)
 }
 
 /// Reads proc_stat(5).
@@ -114,17 +140,23 @@ fn work_of(stat: &str) -> Option<Work> {
     })
 }
 
-/// The name of a process, and ticks of it and of its children that have been waited for
-/// (proc_pid_stat(5)).
-fn own_of(stat: &str) -> Option<(String, u64)> {
-    /// The place of `utime` behind the name of the program, which ends with the last bracket.
+/// The name of a process, and what it has done (proc_pid_stat(5)).
+fn own_of(stat: &str) -> Option<(String, Process)> {
+    /// The places of `ppid` and `utime` behind the name of the program, which ends with the last
+    /// bracket.
+    const PARENT: usize = 1;
     const USER_TIME: usize = 11;
     let (head, fields) = stat.rsplit_once(')')?;
     let (_, name) = head.split_once('(')?;
     let fields: Vec<&str> = fields.split_whitespace().collect();
     let times = fields.get(USER_TIME..USER_TIME + 4)?;
     let ticks: Option<u64> = times.iter().map(|ticks| ticks.parse::<u64>().ok()).sum();
-    Some((name.to_owned(), ticks?))
+    let parent = fields.get(PARENT)?.parse().ok()?;
+    let process = Process {
+        parent,
+        ticks: ticks?,
+    };
+    Some((name.to_owned(), process))
 }
 
 #[cfg(test)]
@@ -142,10 +174,31 @@ mod tests {
         };
         assert_eq!(work_of(stat), Some(expected));
         let own = "17 (a) b) S 1 17 17 0 -1 4194560 9 8 7 6 1000 200 30 4 20 0 1 0 99";
-        assert_eq!(own_of(own), Some(("a) b".to_owned(), 1234)));
+        let process = Process {
+            parent: 1,
+            ticks: 1234,
+        };
+        assert_eq!(own_of(own), Some(("a) b".to_owned(), process)));
         assert_eq!(work_of("cpu  1 2"), None);
         assert_eq!(own_of("17 (a) S 1"), None);
         assert!(Watch::start().end().is_some());
+    }
+
+    #[test]
+    fn processes_may_end_meanwhile() {
+        let processes = |all: &[(u64, u64, u64)]| {
+            let process = |(number, parent, ticks): &_| {
+                let (parent, ticks) = (*parent, *ticks);
+                (*number, Process { parent, ticks })
+            };
+            all.iter().map(process).collect::<Processes>()
+        };
+        // A child that ended, whose ticks are its parent's now; a new one; and one of others that
+        // ended with all it had done.
+        let before = processes(&[(10, 1, 100), (11, 10, 50), (20, 1, 1000)]);
+        let now = processes(&[(10, 1, 100 + 60 + 7), (12, 10, 5)]);
+        assert_eq!(done_between(&before, &now), 10 + 7 + 5);
+        assert_eq!(done_between(&before, &processes(&[(10, 1, 90)])), 0);
     }
 
     #[test]

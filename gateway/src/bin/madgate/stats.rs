@@ -1,9 +1,11 @@
 //! What a gateway does, as a log line and as JSON.
 
-use std::fs::{self, File, Permissions};
+use std::ffi::OsStr;
+use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use madgate_gateway::{Counters, NetworkCounters, PipelineCounters, StageTimes};
@@ -14,6 +16,11 @@ use crate::units::{counted, float, grouped, rate, size};
 
 /// Rights of a file of counters, less what the user's mask takes away.
 const MODE: u32 = 0o666;
+
+/// What comes before the name of a file of counters until it is whole, and what is left of
+/// `NAME_MAX` for that name.
+const BESIDE: &[u8] = b".madgate-stats-";
+const NAME_ROOM: usize = 255 - BESIDE.len();
 
 /// The counters, as one JSON object.
 pub(crate) fn object(counters: &Counters) -> Value {
@@ -118,16 +125,34 @@ pub(crate) fn write(path: &Path, counters: &Counters) -> io::Result<()> {
         let file = rustix::fs::open(&path, flags, Mode::empty())?;
         return File::from(file).write_all(text.as_bytes());
     }
-    let folder = path
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty());
-    let mut beside = tempfile::Builder::new()
-        .prefix(".madgate-stats-")
-        .permissions(Permissions::from_mode(MODE))
-        .tempfile_in(folder.unwrap_or(Path::new(".")))?;
-    beside.write_all(text.as_bytes())?;
-    beside.persist(&path)?;
-    Ok(())
+    let beside = beside(&path);
+    // What a process left there that was killed; only one writes the file.
+    if let Err(error) = fs::remove_file(&beside)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        return Err(error);
+    }
+    let mut options = File::options();
+    let written = options
+        .write(true)
+        .create_new(true)
+        .mode(MODE)
+        .open(&beside)
+        .and_then(|mut file| file.write_all(text.as_bytes()))
+        .and_then(|()| fs::rename(&beside, &path));
+    if written.is_err() {
+        // Nothing is there, or it is of no use.
+        let _ = fs::remove_file(&beside);
+    }
+    written
+}
+
+/// The name that a file has until it is whole: always the same, so that a process that is killed
+/// leaves one at most, for the next to replace.
+fn beside(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().as_bytes();
+    let kept = &name[..name.len().min(NAME_ROOM)];
+    path.with_file_name(OsStr::from_bytes(&[BESIDE, kept].concat()))
 }
 
 /// What happened in a period, in one line.
@@ -214,6 +239,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (file, link) = (folder.path().join("stats"), folder.path().join("link"));
         symlink("stats", &link).unwrap();
+        // A gateway that was killed left it.
+        fs::write(folder.path().join(".madgate-stats-stats"), "{").unwrap();
         for path in [&file, &link, &file] {
             write(path, &Counters::default()).unwrap();
             let text = fs::read_to_string(&file).unwrap();

@@ -272,6 +272,9 @@ impl Reception {
     }
 
     fn parent_of(&mut self, path: &Beneath) -> Result<(OwnedFd, OsString), String> {
+        if self.folders.last().is_some_and(|folder| folder.failed) {
+            return Err("the folder that it goes into could not be made".into());
+        }
         let (parent, name) = path.split_last().ok_or("is the served folder itself")?;
         let folder = match self.latest.take() {
             Some((latest, folder)) if latest == parent => folder,
