@@ -9,7 +9,7 @@
 //!
 //! Start reading in [`wire`], then [`send`] and [`receive`]. What keeps everything beneath
 //! the served folder is in [`path`] and [`root`]; what keeps half files from final names in
-//! [`temporary`].
+//! [`temporary`], and what takes away those of a killed server in [`sweep`].
 
 pub(crate) mod path;
 pub(crate) mod read;
@@ -17,6 +17,7 @@ pub(crate) mod receive;
 pub(crate) mod root;
 pub(crate) mod send;
 pub(crate) mod settle;
+pub(crate) mod sweep;
 pub(crate) mod temporary;
 #[cfg(test)]
 mod tests;

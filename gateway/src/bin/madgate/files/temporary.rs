@@ -1,8 +1,8 @@
 //! Files under a name of their own until they are complete.
 //!
 //! The name is `.NAME.madgate-` and 16 hexadecimal digits, beside the final one. Who writes
-//! such a file holds a lock on it, so that [`sweep`] can tell the remains of a killed server
-//! from a file that somebody is writing.
+//! such a file holds a lock on it, so that a [`sweep`](super::sweep::sweep) can tell the remains of
+//! a killed server from a file that somebody is writing.
 
 use std::collections::hash_map::RandomState;
 use std::ffi::{OsStr, OsString};
@@ -11,7 +11,6 @@ use std::hash::{BuildHasher, Hasher};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rustix::fs::{
@@ -19,7 +18,6 @@ use rustix::fs::{
     renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
-use walkdir::WalkDir;
 
 use super::root::{Found, find_in, set_mode};
 
@@ -221,42 +219,10 @@ impl Drop for Temporary {
     }
 }
 
-/// Removes unfinished files that nobody is writing from a folder and all folders in it, and
-/// returns how many.
-pub(crate) fn sweep(folder: &Path) -> usize {
-    let mut removed = 0;
-    for entry in WalkDir::new(folder).into_iter().filter_map(Result::ok) {
-        if !entry.file_type().is_file() || !is_temporary(entry.file_name().as_bytes()) {
-            continue;
-        }
-        // Over NFS a lock needs a file that is open for writing.
-        let writable = File::options().write(true).open(entry.path());
-        let opened = writable.or_else(|_| File::open(entry.path()));
-        let locked = opened.and_then(|file| {
-            flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-            Ok(file)
-        });
-        let _locked = match locked {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-            Err(error) => {
-                tracing::warn!(path = %entry.path().display(), %error, "an unfinished file may be in use, and stays: it cannot be locked");
-                continue;
-            }
-        };
-        match std::fs::remove_file(entry.path()) {
-            Ok(()) => removed += 1,
-            Err(error) => {
-                tracing::warn!(path = %entry.path().display(), %error, "cannot remove an unfinished file");
-            }
-        }
-    }
-    removed
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
+    use std::path::Path;
 
     use super::*;
 
@@ -385,20 +351,5 @@ mod tests {
         let error = file.settle(OsStr::new("x")).unwrap_err();
         assert!(error.to_string().contains("its unfinished file"), "{error}");
         assert_eq!(names(place.path()), ["settled"]);
-    }
-
-    #[test]
-    fn a_sweep_takes_what_nobody_writes() {
-        let (place, folder) = folder();
-        let live = Temporary::create(folder, OsStr::new("live")).unwrap();
-        let inner = place.path().join("inner");
-        std::fs::create_dir(&inner).unwrap();
-        std::fs::write(inner.join(".stale.madgate-0123456789abcdef"), b"half").unwrap();
-        std::fs::write(inner.join("kept"), b"whole").unwrap();
-        assert_eq!(sweep(place.path()), 1);
-        assert_eq!(names(&inner), ["kept"]);
-        assert_eq!(names(place.path()).len(), 2);
-        drop(live);
-        assert_eq!(names(place.path()), ["inner"]);
     }
 }

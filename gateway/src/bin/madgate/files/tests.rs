@@ -277,6 +277,22 @@ fn what_cannot_be_copied_is_named_and_the_rest_arrives() {
     assert_eq!(fs::read(to.join("link")).unwrap(), b"file");
 }
 
+#[test]
+fn what_is_in_a_folder_that_cannot_be_made_says_so() {
+    let Places { from, to, .. } = &places();
+    fs::create_dir(from.join("folder")).unwrap();
+    fs::write(from.join("folder/file"), b"file").unwrap();
+    fs::create_dir(to.join("from")).unwrap();
+    fs::write(to.join("from/folder"), b"in the way").unwrap();
+    let report = copied(std::slice::from_ref(from), to, "");
+    let mut failures = report.failures;
+    failures.sort();
+    assert_eq!(failures.len(), 2, "{failures:?}");
+    assert!(failures[0].1.contains("is a link or a file"));
+    assert_eq!(failures[1].0, from.join("folder/file"));
+    assert!(failures[1].1.contains("could not be made"), "{failures:?}");
+}
+
 /// Copies a file that somebody changes when it has begun.
 fn copy_of_what_changes(change: impl Fn(&File)) {
     let Places { from, to, .. } = &places();

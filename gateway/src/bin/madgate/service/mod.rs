@@ -31,7 +31,7 @@ use rustix::fs::{Access, access};
 
 use crate::failure::{Context, Failure};
 use crate::files::root::Root;
-use crate::files::temporary::sweep;
+use crate::files::sweep::sweep;
 use crate::tunable::Trials;
 use copies::Shared;
 use desk::Desk;
