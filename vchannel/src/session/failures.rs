@@ -145,7 +145,17 @@ impl Core {
     /// What a link has met last, if it is down.
     pub(super) fn link_error(&self, link: u32) -> Option<String> {
         let link = self.links[link as usize].as_ref()?;
-        link.last_error.clone().filter(|_| link.output.is_none())
+        if link.output.is_some() {
+            return None;
+        }
+        let known = link.last_error.clone();
+        Some(known.unwrap_or_else(|| {
+            let peer = self.cluster.node_name(link.request.peer);
+            let network = &self.cluster.network(link.request.network).name;
+            format!(
+                "{peer} over {network} does not answer: its host is down, or the way there is cut"
+            )
+        }))
     }
 
     /// Says in the log, once, that nobody has carried a flow for a while, as who waits for it hears
