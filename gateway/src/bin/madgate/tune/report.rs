@@ -114,6 +114,10 @@ impl Report<'_> {
             Verdict::NothingHelps if self.has_tried_nothing() => {
                 "there was no time to try anything: give a longer --budget".to_owned()
             }
+            Verdict::NothingHelps if self.outcome.unseen > 0 => {
+                "nothing that was tried helps: no value was surely better, so what is there stays"
+                    .to_owned()
+            }
             Verdict::NothingHelps => {
                 "nothing helps: no value was surely better, so what is there stays".to_owned()
             }
