@@ -226,6 +226,12 @@ fn real(path: &Path) -> io::Result<PathBuf> {
 
 fn make_kept(keep: &Path) -> Result<PathBuf, Failure> {
     let what = || format!("cannot use {}", keep.display());
+    if fs::metadata(keep).is_ok_and(|about| !about.is_dir()) {
+        return Err(Failure::new(format!(
+            "{} is not a folder; name a new one",
+            keep.display()
+        )));
+    }
     fs::create_dir_all(keep).or_fail(what)?;
     if fs::read_dir(keep).or_fail(what)?.next().is_some() {
         return Err(Failure::new(format!(
