@@ -9,7 +9,8 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-cargo test --package madgate-gtm --package madgate-tm --package madgate-vchannel --lib fuzzing
+cargo test --package madgate-gateway --package madgate-gtm --package madgate-tm \
+    --package madgate-vchannel --lib fuzzing
 
 if ! command -v "${CXX:-c++}" >/dev/null; then
     echo "no C++ compiler: corpora replayed, nothing fuzzed" >&2

@@ -41,6 +41,9 @@ mod fitting;
 #[cfg(test)]
 mod fixture;
 mod frame;
+#[doc(hidden)]
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod gateway;
 mod held;
 mod instruments;

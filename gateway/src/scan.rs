@@ -175,5 +175,7 @@ pub(crate) fn bytes_of_credit(promised: u64, fragment_bytes: usize) -> usize {
     usize::try_from(promised.saturating_sub(frames * CHARGE_PER_FRAME)).unwrap_or(usize::MAX)
 }
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod apart;
 #[cfg(test)]
 mod tests;

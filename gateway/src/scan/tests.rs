@@ -1,8 +1,9 @@
 use proptest::prelude::*;
 
 use madgate_gtm::FlowKey;
-use madgate_gtm::wire::{OPENING_BYTES, URGENT_FRAME_BYTES, WireError, first_frame_bytes};
+use madgate_gtm::wire::{OPENING_BYTES, URGENT_FRAME_BYTES, WireError};
 
+use super::apart::{Found, scan_apart};
 use super::*;
 
 const FLOW: FlowKey = FlowKey {
@@ -49,80 +50,12 @@ fn opening(flow: FlowKey, length: usize) -> Vec<u8> {
     [header.to_bytes().to_vec(), payload].concat()
 }
 
-/// What the tests compare: openings, control frames, and each frame of each run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Seen {
-    Frame {
-        flow: FlowKey,
-        position: u64,
-        bytes: Vec<u8>,
-    },
-    Opening {
-        flow: FlowKey,
-        bytes: Vec<u8>,
-    },
-    Control(Kind, FlowKey),
-}
-
-/// Takes a run apart again.
-fn see(bytes: &[u8], items: &[Item], seen: &mut Vec<Seen>) {
-    for item in items {
-        match item {
-            Item::Control(header) => seen.push(Seen::Control(header.kind, header.flow)),
-            Item::Opening { header, at, .. } => {
-                seen.push(Seen::Opening {
-                    flow: header.flow,
-                    bytes: bytes[at.clone()].to_vec(),
-                });
-            }
-            Item::Run { run, at } => {
-                assert_eq!(run.bytes, at.len());
-                assert!(run.frames == 1 || run.bytes <= RUN_BYTES);
-                let mut rest = &bytes[at.clone()];
-                let mut position = run.start;
-                let mut count = 0;
-                while !rest.is_empty() {
-                    let (frame, behind) = rest.split_at(first_frame_bytes(rest));
-                    let header = Header::parse(frame.first_chunk().unwrap()).unwrap();
-                    assert_eq!((header.flow, header.label), (run.flow, run.label));
-                    assert_eq!(header.position, position);
-                    assert!(frame.len() <= run.largest);
-                    position = header.end_position();
-                    count += 1;
-                    seen.push(Seen::Frame {
-                        flow: run.flow,
-                        position: header.position,
-                        bytes: frame.to_vec(),
-                    });
-                    rest = behind;
-                }
-                assert_eq!((position, count), (run.end, run.frames));
-            }
-        }
-    }
-}
-
-/// Scans `bytes` as they arrive in these parts.
-fn scan_in_parts(bytes: &[u8], rules: Rules, cuts: &[usize]) -> Vec<Seen> {
-    let mut seen = Vec::new();
-    let mut here = Vec::new();
-    let mut from = 0;
-    for &to in cuts.iter().chain([&bytes.len()]) {
-        here.extend_from_slice(&bytes[from..to]);
-        from = to;
-        let mut items = Vec::new();
-        let scanned = scan(&here, rules, &mut items).unwrap();
-        see(&here, &items, &mut seen);
-        here.drain(..scanned.used);
-        if let Some(header) = scanned.partial {
-            assert_eq!(header.to_bytes(), here[..HEADER_BYTES]);
-            assert!(here.len() < header.frame_bytes());
-        } else {
-            assert!(here.len() < HEADER_BYTES);
-        }
-    }
-    assert!(here.is_empty());
-    seen
+/// What is found in `bytes`, which are nothing but whole frames, when they arrive in these parts.
+fn scan_in_parts(bytes: &[u8], rules: Rules, cuts: &[usize]) -> Vec<Found> {
+    let ends = cuts.iter().copied().chain([bytes.len()]);
+    let apart = scan_apart(bytes, rules, ends);
+    assert_eq!((apart.fault, apart.scanned.used), (None, bytes.len()));
+    apart.found
 }
 
 fn mixture() -> Vec<u8> {
@@ -281,7 +214,10 @@ proptest! {
             let position = &mut positions[usize::try_from(source).unwrap()];
             *position += u64::from(leaves_gap);
             let frame = data(flow, *position, length);
-            sent.push(Seen::Frame { flow, position: *position, bytes: frame.clone() });
+            sent.push(Found::Data {
+                header: Header::parse(frame.first_chunk().unwrap()).unwrap(),
+                at: bytes.len()..bytes.len() + frame.len(),
+            });
             *position += length as u64 + CHARGE_PER_FRAME;
             bytes.extend(frame);
         }
