@@ -67,7 +67,8 @@ pub(crate) enum GreetingError {
 }
 
 impl Greeting {
-    fn encode(self, dialect: Dialect) -> [u8; GREETING_BYTES] {
+    /// As it goes over the socket.
+    pub(crate) fn encode(self, dialect: Dialect) -> [u8; GREETING_BYTES] {
         let mut bytes = [0; GREETING_BYTES];
         bytes[0..4].copy_from_slice(&dialect.magic);
         bytes[4..6].copy_from_slice(&dialect.version.to_le_bytes());
@@ -78,7 +79,7 @@ impl Greeting {
     }
 
     /// The greeting that the bytes are, or what is wrong with them.
-    fn decode(bytes: &[u8], dialect: Dialect) -> Result<Self, String> {
+    pub(crate) fn decode(bytes: &[u8], dialect: Dialect) -> Result<Self, String> {
         let bytes: &[u8; GREETING_BYTES] = bytes
             .try_into()
             .map_err(|_| format!("its greeting has {} bytes instead of 32", bytes.len()))?;

@@ -28,6 +28,10 @@
 //! All that is not this protocol's alone is in `local`.
 
 mod entry;
+#[doc(hidden)]
+#[cfg(not(loom))]
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod greeting;
 mod layout;
 mod memory;
