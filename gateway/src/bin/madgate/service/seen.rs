@@ -94,3 +94,91 @@ impl SeenPipeline {
         })
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use proptest::collection::vec;
+    use proptest::num::f64::{NORMAL, POSITIVE, SUBNORMAL, ZERO};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What can be measured: neither negative nor without end.
+    fn measured() -> impl Strategy<Value = f64> {
+        POSITIVE | NORMAL | SUBNORMAL | ZERO
+    }
+
+    /// What a gateway may say, in any words.
+    pub(in crate::service) fn any_seen() -> impl Strategy<Value = Seen> {
+        let figures = [(); 4].map(|()| measured());
+        (any::<String>(), figures, vec(any_pipeline(), 0..4)).prop_map(
+            |(gateway, [seconds, copies, ahead, memory], pipelines)| Seen {
+                gateway,
+                seconds,
+                copies_per_frame: copies,
+                parked_ahead_s: ahead,
+                parked_memory_s: memory,
+                pipelines,
+            },
+        )
+    }
+
+    fn any_pipeline() -> impl Strategy<Value = SeenPipeline> {
+        let words = any::<[String; 3]>();
+        let figures = [(); 9].map(|()| measured());
+        (words, any::<u64>(), any::<usize>(), figures).prop_map(
+            |([from, to, limit], frames, packet_bytes, figures)| {
+                let [
+                    p50,
+                    p99,
+                    longest,
+                    receive,
+                    send,
+                    switch,
+                    overlap,
+                    measured,
+                    predicted,
+                ] = figures;
+                SeenPipeline {
+                    from,
+                    to,
+                    frames,
+                    hop_p50_us: p50,
+                    hop_p99_us: p99,
+                    hop_max_us: longest,
+                    packet_bytes,
+                    receive_us: receive,
+                    send_us: send,
+                    switch_us: switch,
+                    overlap,
+                    measured_mb_per_s: measured,
+                    predicted_mb_per_s: predicted,
+                    limit,
+                }
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_seen_survives_the_way(seen in any_seen()) {
+            prop_assert_eq!(Seen::decode(&seen.encode()), Some(seen));
+        }
+
+        #[test]
+        fn no_bytes_of_a_peer_are_too_strange(
+            seen in any_seen(),
+            place: prop::sample::Index,
+            with in vec(any::<u8>(), 0..4),
+        ) {
+            let _ = Seen::decode(&with);
+            // Nearly right: some bytes are others, or there are more or fewer.
+            let mut body = seen.encode().to_vec();
+            let at = place.index(body.len());
+            body.splice(at..=at, with);
+            if let Some(seen) = Seen::decode(&body) {
+                prop_assert_eq!(Seen::decode(&seen.encode()), Some(seen));
+            }
+        }
+    }
+}
