@@ -62,7 +62,8 @@ impl Seen {
     }
 
     pub(super) fn encode(&self) -> Bytes {
-        // Strings and numbers can be written; what is not a number becomes null.
+        // Strings and numbers can be written. What is not a number would become null, which cannot
+        // be read.
         serde_json::to_vec(self).unwrap_or_default().into()
     }
 
@@ -76,6 +77,11 @@ impl SeenPipeline {
         let observed = Observation::of(period, &way.from, &way.to)?;
         let us = |time: std::time::Duration| time.as_secs_f64() * 1e6;
         let packet = observed.packet_bytes;
+        let (measured, predicted) = (observed.measured(), observed.predicted());
+        // What took no time that could be measured has no rate, and JSON no word for that.
+        if !measured.is_finite() || !predicted.is_finite() {
+            return None;
+        }
         Some(Self {
             from: way.from.clone(),
             to: way.to.clone(),
@@ -88,8 +94,8 @@ impl SeenPipeline {
             send_us: us(observed.pipeline.send.of(packet)),
             switch_us: us(observed.pipeline.switch),
             overlap: observed.pipeline.overlap,
-            measured_mb_per_s: observed.measured() / 1e6,
-            predicted_mb_per_s: observed.predicted() / 1e6,
+            measured_mb_per_s: measured / 1e6,
+            predicted_mb_per_s: predicted / 1e6,
             limit: observed.limit.to_string(),
         })
     }
@@ -97,6 +103,9 @@ impl SeenPipeline {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use std::time::Duration;
+
+    use madgate_gateway::NetworkCounters;
     use proptest::collection::vec;
     use proptest::num::f64::{NORMAL, POSITIVE, SUBNORMAL, ZERO};
     use proptest::prelude::*;
@@ -157,6 +166,29 @@ pub(super) mod tests {
                 }
             },
         )
+    }
+
+    #[test]
+    fn a_pipeline_that_took_no_time_does_not_spoil_the_rest() {
+        let mut period = Counters::default();
+        period.uptime = Duration::from_secs(1);
+        for (name, receiving_us) in [("left", 1), ("right", 0), ("third", 0)] {
+            let mut network = NetworkCounters::default();
+            network.name = name.into();
+            network.receives = 10;
+            network.receiver.receiving = Duration::from_micros(receiving_us);
+            period.networks.push(network);
+        }
+        for (from, to) in [("left", "right"), ("right", "third")] {
+            let mut way = PipelineCounters::default();
+            (way.from, way.to) = (from.into(), to.into());
+            (way.frames, way.bytes) = (10, 1000);
+            period.pipelines.push(way);
+        }
+        let seen = Seen::in_period(&period);
+        assert_eq!(seen.pipelines.len(), 1);
+        assert_eq!(seen.pipelines[0].from, "left");
+        assert_eq!(Seen::decode(&seen.encode()), Some(seen));
     }
 
     proptest! {
