@@ -109,6 +109,8 @@ impl Head {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -140,5 +142,35 @@ mod tests {
         bytes = good;
         bytes[7] = 1;
         assert_eq!(Head::parse(&bytes), Err(HeadError::TooLong(1 << 24)));
+    }
+
+    proptest! {
+        #[test]
+        fn any_head_survives_the_way(
+            kind: u8,
+            body_bytes in 0..=MAX_BODY_BYTES,
+            tag: u64,
+            number: u64,
+        ) {
+            let head = Head { kind, body_bytes, tag, number };
+            prop_assert_eq!(Head::parse(&head.to_bytes()), Ok(head));
+        }
+
+        #[test]
+        fn any_bytes_are_a_head_or_none(
+            mut bytes: [u8; HEAD_BYTES],
+            of_this_version: bool,
+            length in 0..=2 * MAX_BODY_BYTES,
+        ) {
+            if of_this_version {
+                bytes[1..4].copy_from_slice(&[VERSION, 0, 0]);
+                let length = u32::try_from(length).unwrap();
+                bytes[4..8].copy_from_slice(&length.to_le_bytes());
+                prop_assert_eq!(Head::parse(&bytes).is_ok(), length as usize <= MAX_BODY_BYTES);
+            }
+            if let Ok(head) = Head::parse(&bytes) {
+                prop_assert_eq!(head.to_bytes(), bytes);
+            }
+        }
     }
 }

@@ -153,7 +153,40 @@ fn head(kind: u8, tag: u64, number: u64, body: Bytes) -> (Head, Bytes) {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::service::seen;
+
+    fn orders() -> impl Strategy<Value = Order> {
+        prop_oneof![
+            Just(Order::Echo),
+            any::<u64>().prop_map(|message_bytes| Order::Sink { message_bytes }),
+            any::<u64>().prop_map(|message_bytes| Order::Source { message_bytes }),
+            any::<u64>().prop_map(|message_bytes| Order::Both { message_bytes }),
+            any::<u64>().prop_map(|message_bytes| Order::Take { message_bytes }),
+            Just(Order::Watch),
+            Just(Order::Stop),
+        ]
+    }
+
+    fn answers() -> impl Strategy<Value = Answer> {
+        let reports = any::<[u64; 3]>().prop_map(|[arrived, wrong, sent]| {
+            Answer::Report(Report {
+                arrived,
+                wrong,
+                sent,
+            })
+        });
+        prop_oneof![
+            Just(Answer::Ready),
+            Just(Answer::Busy),
+            Just(Answer::Unable),
+            reports,
+            seen::tests::any_seen().prop_map(|seen| Answer::Seen(Box::new(seen))),
+        ]
+    }
 
     #[test]
     fn orders_and_answers_survive_the_way() {
@@ -191,5 +224,35 @@ mod tests {
         let (head, body) = Answer::Report(report).encode(9);
         assert_eq!(Answer::decode(&head, &body[..15]), None);
         assert_eq!(Answer::decode(&Head { kind: SEEN, ..head }, b"{"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_order_and_answer_survives_the_way(order in orders(), answer in answers(), tag: u64) {
+            let (head, body) = order.encode(tag);
+            prop_assert_eq!((head.tag, head.body_bytes), (tag, body.len()));
+            prop_assert_eq!(Order::decode(&head), Some(order));
+            let (head, body) = answer.encode(tag);
+            prop_assert_eq!((head.tag, head.body_bytes), (tag, body.len()));
+            prop_assert_eq!(Answer::decode(&head, &body), Some(answer));
+        }
+
+        #[test]
+        fn no_bytes_of_a_peer_are_too_strange(
+            kind in ECHO - 1..=UNABLE + 1,
+            number: u64,
+            body in vec(any::<u8>(), 0..40),
+        ) {
+            let head = Head { kind, body_bytes: body.len(), tag: 0, number };
+            if let Some(order) = Order::decode(&head) {
+                prop_assert!(Order::is_kind(kind));
+                prop_assert_eq!(Order::decode(&order.encode(0).0), Some(order));
+            }
+            if let Some(answer) = Answer::decode(&head, &body) {
+                prop_assert!(!Order::is_kind(kind));
+                let (head, body) = answer.encode(0);
+                prop_assert_eq!(Answer::decode(&head, &body), Some(answer));
+            }
+        }
     }
 }
