@@ -124,7 +124,43 @@ fn message(kind: u8, tag: u64, number: u64, body: Vec<u8>) -> (Head, Bytes) {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::{btree_map, vec};
+    use proptest::prelude::*;
+    use proptest::{option, sample};
+
     use super::*;
+
+    fn values() -> impl Strategy<Value = BTreeMap<String, String>> {
+        btree_map(any::<String>(), any::<String>(), 0..4)
+    }
+
+    fn orders() -> impl Strategy<Value = Order> {
+        let ask = (any::<u64>(), vec(any::<String>(), 0..4))
+            .prop_map(|(lease_ms, names)| Order::Ask(Ask { lease_ms, names }));
+        let values = (any::<u64>(), values())
+            .prop_map(|(lease_ms, values)| Order::Try(Try { lease_ms, values }));
+        prop_oneof![ask, values, Just(Order::End)]
+    }
+
+    fn answers() -> impl Strategy<Value = Answer> {
+        let trials = (
+            option::of(any::<u64>()),
+            option::of(any::<u64>()),
+            option::of(any::<(u64, String)>()),
+        );
+        let state = (trials, vec(any::<usize>(), 0..4), values()).prop_map(
+            |((in_force, coming, failed), processors, values)| {
+                Answer::State(State {
+                    in_force,
+                    coming,
+                    failed,
+                    processors,
+                    values,
+                })
+            },
+        );
+        prop_oneof![state, any::<String>().prop_map(Answer::Refused)]
+    }
 
     #[test]
     fn messages_survive_the_way_and_others_are_none() {
@@ -168,6 +204,53 @@ mod tests {
             "{\"lease_ms\":1,\"values\":[]}",
         ] {
             assert_eq!(Order::decode(&head, bad.as_bytes()), None, "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_order_and_answer_survives_the_way(
+            order in orders(),
+            answer in answers(),
+            tag: u64,
+            number: u64,
+        ) {
+            let (asked, body) = order.encode(tag, number).unwrap();
+            prop_assert_eq!((asked.tag, asked.number), (tag, number));
+            prop_assert_eq!(asked.body_bytes, body.len());
+            prop_assert_eq!(Order::decode(&asked, &body), Some(order));
+            let (head, body) = answer.encode(&asked).unwrap();
+            prop_assert_eq!((head.tag, head.number), (tag, number));
+            prop_assert_eq!(head.body_bytes, body.len());
+            prop_assert_eq!(Answer::decode(&head, &body), Some(answer));
+        }
+
+        #[test]
+        fn no_bytes_of_a_peer_are_too_strange(
+            kind in ASK - 1..=REFUSED + 1,
+            order in orders(),
+            answer in answers(),
+            place: sample::Index,
+            with in vec(any::<u8>(), 0..4),
+        ) {
+            let (head, body) = order.encode(0, 0).unwrap();
+            let (answered, answer) = answer.encode(&head).unwrap();
+            for (head, body) in [(head, body), (answered, answer)] {
+                // Nearly right: some bytes are others, or there are more or fewer.
+                let mut body = body.to_vec();
+                let at = place.index(body.len() + 1);
+                body.splice(at..body.len().min(at + 1), with.clone());
+                for head in [head, Head { kind, ..head }] {
+                    if let Some(order) = Order::decode(&head, &body) {
+                        let (head, body) = order.encode(0, 0).unwrap();
+                        prop_assert_eq!(Order::decode(&head, &body), Some(order));
+                    }
+                    if let Some(answer) = Answer::decode(&head, &body) {
+                        let (head, body) = answer.encode(&head).unwrap();
+                        prop_assert_eq!(Answer::decode(&head, &body), Some(answer));
+                    }
+                }
+            }
         }
     }
 }
