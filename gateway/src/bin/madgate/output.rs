@@ -7,19 +7,27 @@ use crate::failure::{Context as _, Failure};
 use crate::logging;
 
 /// Says something on stderr, behind what was logged. Nothing can be said of it when nobody takes
-/// that.
+/// that. It may have lines; other control characters are escaped, as some words are a peer's.
 pub(crate) fn say(text: &str) {
+    let mut lines = String::new();
+    for line in text.split('\n') {
+        lines += &escaped(line);
+        lines.push('\n');
+    }
     logging::settle();
-    let _ = io::stderr()
-        .lock()
-        .write_all(format!("{text}\n").as_bytes());
+    let _ = io::stderr().lock().write_all(lines.as_bytes());
 }
 
-/// A path for people. Control characters are escaped: a name cannot pass for lines of its own, nor
-/// drive a terminal.
+/// A path for people.
 pub(crate) fn shown(path: &Path) -> String {
+    escaped(&path.to_string_lossy())
+}
+
+/// Words of others, for people. Control characters are escaped: a name cannot pass for lines of its
+/// own, nor drive a terminal.
+pub(crate) fn escaped(words: &str) -> String {
     let mut line = String::new();
-    for character in path.to_string_lossy().chars() {
+    for character in words.chars() {
         if character.is_control() {
             line.extend(character.escape_default());
         } else {

@@ -8,7 +8,7 @@ use super::Direction;
 use super::chart::Chart;
 use crate::failure::Failure;
 use crate::files::wire::count;
-use crate::output::print;
+use crate::output::{escaped, print};
 use crate::service::seen::{Seen, SeenPipeline};
 use crate::units::{counted, float, grouped};
 
@@ -195,7 +195,7 @@ impl SeenPipeline {
             self.switch_us,
             bandwidth(self.predicted_mb_per_s),
             bandwidth(self.measured_mb_per_s),
-            self.limit,
+            escaped(&self.limit),
             self.hop_p50_us,
             self.hop_p99_us,
         )
