@@ -9,7 +9,7 @@ use madgate_gtm::wire::{
     DESCRIPTOR_BYTES, Descriptor, Flags, Kind, MAX_PAYLOAD_BYTES, ReceiveMode, Refusal, SendMode,
 };
 use madgate_tm::{Endpoint, LaneClass};
-use madgate_vchannel::conductor::LinkKind;
+use madgate_vchannel::conductor::{LinkKind, STRANGER_SLOTS};
 
 use crate::stage::member::{Member, MemberLink, OpenFlow, sealed};
 use crate::stage::{Counts, Plan, Process, alone, await_messages, loopback};
@@ -466,6 +466,19 @@ fn corrupt_is_refused(scene: &mut Scene) {
 /// Connections that say nothing.
 const CROWD: usize = 10_000;
 
+/// Descriptors that a node may need for members meanwhile: far fewer than a crowd would.
+const FOR_MEMBERS: usize = 64;
+
+/// Nodes that had so much `before` hold no more strangers than they have slots for.
+fn holds_few(nodes: [&Process; 2], before: [(usize, usize); 2]) -> [(usize, usize); 2] {
+    let within = nodes.map(Process::holdings);
+    for ((before, _), (within, _)) in before.into_iter().zip(within) {
+        let most = before + STRANGER_SLOTS + FOR_MEMBERS;
+        assert!(within <= most, "{within} descriptors, {before} before");
+    }
+    within
+}
+
 #[test]
 fn ten_thousand_that_say_nothing() {
     let _alone = alone();
@@ -487,7 +500,7 @@ fn ten_thousand_that_say_nothing() {
             other => panic!("{other:?}"),
         }
     };
-    let before = gateway.holdings();
+    let before = [&gateway, &b0].map(Process::holdings);
     // At the gateway and at a session.
     let places = [address("gw", "left"), address("b0", "right")];
     let mut crowd = Vec::with_capacity(CROWD);
@@ -498,12 +511,13 @@ fn ten_thousand_that_say_nothing() {
             // Members go on, and new ones come in.
             let arrived = Counts::of(&mut b0).messages("main/a0");
             await_messages(&mut b0, "main/a0", arrived + 20);
+            holds_few([&gateway, &b0], before);
         }
     }
     let mut a1 = plan.start("a1");
     a1.tell("stream late main b0 1000 10");
     await_messages(&mut b0, "main/a1", 10);
-    let within = gateway.holdings();
+    let within = holds_few([&gateway, &b0], before);
     println!(
         "{before:?} before, {within:?} with a crowd; {} KiB",
         gateway.memory().peak >> 10
