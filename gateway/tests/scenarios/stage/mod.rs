@@ -13,7 +13,7 @@ use std::time::Duration;
 
 pub(crate) use cluster::{Plan, loopback};
 pub(crate) use process::Process;
-pub(crate) use rounds::{Counts, Rates, alternate, await_messages, median, ratios_decide};
+pub(crate) use rounds::{Counts, Rates, alternate, await_messages, bound, median};
 
 /// What a test gives up after: never the measure of anything.
 pub(crate) const LONG: Duration = Duration::from_secs(60);

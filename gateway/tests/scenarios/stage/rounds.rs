@@ -121,14 +121,26 @@ pub(crate) fn await_messages(node: &mut Process, from: &str, messages: u64) {
 }
 
 /// Whether ratios of what was measured decide (`MADGATE_RATIOS=1`): they mean something on a
-/// machine that has nothing else to do. Else they are reported, and only what is far below is an
-/// error.
-pub(crate) fn ratios_decide() -> bool {
+/// machine that has nothing else to do. Else they are reported, and only what is far below (or
+/// beyond) is an error.
+fn ratios_decide() -> bool {
     std::env::var_os("MADGATE_RATIOS").is_some()
 }
 
 /// What of a ratio has to be reached on any machine, whatever else it does.
 const FLOOR: f64 = 0.5;
+
+/// How many times what is allowed is too much on any machine.
+const CEILING: f64 = 4.0;
+
+/// What decides where `most` is allowed of what was measured.
+pub(crate) fn bound(most: f64) -> f64 {
+    if ratios_decide() {
+        most
+    } else {
+        most * CEILING
+    }
+}
 
 /// Measures in rounds until the median ratio of what a round answers (first over second) is
 /// `least` at least. Fails when it does not become so: with `MADGATE_RATIOS=1`, or when it does not
