@@ -11,6 +11,10 @@ use crate::stage::{Counts, LONG, Plan, Process, alone, await_messages, loopback}
 /// How long a way may be lost.
 const SESSION: &str = "link_timeout = \"2s\"";
 
+/// What of that has passed at least when somebody is given up. Not all of it: who notices a death
+/// may have looked at the clock before it, and have been kept from its processor since.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// Bytes of small messages, and of messages that are always in the middle.
 const SMALL: u64 = 100;
 const LARGE: u64 = 2 << 30;
@@ -121,6 +125,12 @@ fn failure(node: &mut Process, who: &str) -> (u64, u64, u64) {
     (first, last, sent.parse().unwrap())
 }
 
+/// Who has died at `died` was not given up before its time.
+fn was_waited_for(died: Instant) {
+    let waited = died.elapsed();
+    assert!(waited >= PATIENCE, "given up after {waited:?}");
+}
+
 /// Descriptors and threads are as many as before (what is closing may take a moment).
 fn leaks_nothing(node: &Process, before: (usize, usize)) {
     let name = node.name();
@@ -139,8 +149,10 @@ fn receiver_dies(bytes: u64) {
     let held = (scene.gateway.holdings(), scene.a0.holdings());
     for _ in 0..2 {
         scene.begin(bytes);
+        let died = Instant::now();
         scene.b0.kill();
         let (first, last, sent) = failure(&mut scene.a0, "b0");
+        was_waited_for(died);
         // What was delivered before is not reported, and nothing after it forgotten.
         assert!(first >= first_number, "{first}, of {first_number} on");
         assert!(last + 1 >= first_number + sent, "{last} of {sent}");
@@ -172,6 +184,7 @@ fn sender_dies(bytes: u64) {
     let held = (scene.gateway.holdings(), scene.b0.holdings());
     for restarts_at_once in [false, true] {
         scene.begin(bytes);
+        let died = Instant::now();
         scene.a0.kill();
         if restarts_at_once {
             scene.a0 = scene.plan.start("a0");
@@ -184,6 +197,9 @@ fn sender_dies(bytes: u64) {
             let lost = scene.b0.hear("lost main a0");
             println!("{lost}");
             assert!(lost.contains("a0"), "{lost}");
+            if !restarts_at_once {
+                was_waited_for(died);
+            }
         }
         if !restarts_at_once {
             scene.a0 = scene.plan.start("a0");
@@ -225,8 +241,10 @@ fn a_sender_that_rests_in_a_message_and_dies_is_reported() {
     while rest.elapsed() < IDLE_CLOSE * 3 {
         thread::sleep(LOOK);
     }
+    let died = Instant::now();
     scene.a0.kill();
     scene.b0.hear("lost main a0");
+    was_waited_for(died);
     scene.a0 = scene.plan.start("a0");
     scene.check();
     scene.end();
@@ -244,8 +262,10 @@ fn a_half_packed_message_never_ends() {
     assert!(lost.contains("gave the message up"), "{lost}");
     scene.check();
     begin_half(&mut scene);
+    let died = Instant::now();
     scene.a0.kill();
     scene.b0.hear("lost main a0");
+    was_waited_for(died);
     scene.a0 = scene.plan.start("a0");
     scene.check();
     assert_eq!(Counts::of(&mut scene.b0).messages("main/a0"), 60);
@@ -333,8 +353,10 @@ fn a_gateway_that_stays_away_is_reported() {
     let _alone = alone();
     let mut scene = Scene::new();
     scene.begin(SMALL);
+    let died = Instant::now();
     scene.gateway.kill();
     let (first, last, sent) = failure(&mut scene.a0, "b0");
+    was_waited_for(died);
     let arrived = Counts::of(&mut scene.b0).messages("main/a0");
     // What arrived may not have been acknowledged, never the other way round.
     assert!(first <= arrived, "{first} of {arrived}");
