@@ -16,6 +16,7 @@ mod demo;
 mod dying;
 mod full_disk;
 mod one_way;
+mod pinned;
 mod resting;
 mod slow_disk;
 mod sweep;
