@@ -39,7 +39,9 @@ fn the_demo_reports_everything_and_keeps_what_is_asked_for() {
     ] {
         assert!(report[figure].as_f64().unwrap() > 0.0, "{figure}: {report}");
     }
-    assert!(report["gateway_copies_per_frame"].as_f64().unwrap() >= 0.0);
+    // Between a socket and slots small frames are copied once, and large ones where a slot is late.
+    let copies = report["gateway_copies_per_frame"].as_f64().unwrap();
+    assert!(copies > 0.0 && copies <= 1.0, "{report}");
     assert!(fs::read(kept.join("received/file")).unwrap() == fs::read(file).unwrap());
     assert!(kept.join("cluster.toml").is_file());
 }
