@@ -61,3 +61,8 @@ pub use packing::Packing;
 pub use session::{Packed, Session};
 pub use topology::{Hop, NoRoute, Route, Routes};
 pub use unpacking::Unpacking;
+
+/// Its examples compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;
