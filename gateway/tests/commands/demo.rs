@@ -5,6 +5,8 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Output;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -13,17 +15,32 @@ use serde_json::Value;
 
 use crate::world::{Process, World, program, run};
 
+/// Runs it to its end, after which nothing of it is among the temporary files.
+fn run_in<'a>(world: &World, arguments: impl IntoIterator<Item = &'a OsStr>) -> Output {
+    let temporary = world.path("temporary");
+    fs::create_dir(&temporary).unwrap();
+    let mut command = program(arguments);
+    let output = command.env("TMPDIR", &temporary).output().unwrap();
+    assert!(is_empty(&temporary), "{output:?}");
+    output
+}
+
+fn is_empty(folder: &Path) -> bool {
+    fs::read_dir(folder).unwrap().next().is_none()
+}
+
 #[test]
 fn the_demo_reports_everything_and_keeps_what_is_asked_for() {
     let world = World::new("30s");
     let (file, kept) = (world.file("file", 3 << 20), world.path("kept"));
-    let output = run([
+    let arguments = [
         OsStr::new("demo"),
         file.as_os_str(),
         OsStr::new("--json"),
         OsStr::new("--keep"),
         kept.as_os_str(),
-    ]);
+    ];
+    let output = run_in(&world, arguments);
     assert!(output.status.success(), "{output:?}");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["verified"], true);
@@ -93,7 +110,8 @@ fn an_empty_folder_is_copied_too() {
     let world = World::new("30s");
     let folder = world.path("empty");
     fs::create_dir(&folder).unwrap();
-    let output = run([OsStr::new("demo"), folder.as_os_str(), OsStr::new("--json")]);
+    let arguments = [OsStr::new("demo"), folder.as_os_str(), OsStr::new("--json")];
+    let output = run_in(&world, arguments);
     assert!(output.status.success(), "{output:?}");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["verified"], true);
@@ -107,7 +125,7 @@ fn an_empty_folder_is_copied_too() {
 fn a_demo_of_nothing_says_so_and_leaves_nothing() {
     let world = World::new("30s");
     let missing = world.path("missing");
-    let output = run([OsStr::new("demo"), missing.as_os_str()]);
+    let output = run_in(&world, [OsStr::new("demo"), missing.as_os_str()]);
     assert_eq!(output.status.code(), Some(1));
     assert!(
         String::from_utf8(output.stderr)
@@ -141,7 +159,7 @@ fn a_signal_ends_the_demo_as_a_signal() {
             "{ended:?}"
         );
         assert!(!ended.stderr.contains("madgate: "), "{ended:?}");
-        assert!(fs::read_dir(&folder).unwrap().next().is_none());
+        assert!(is_empty(&folder));
     }
 }
 
