@@ -88,6 +88,8 @@ pub struct Incoming {
     credit_wanted: bool,
     acknowledge_at: Option<Time>,
     suspended_since: Option<Time>,
+    /// Up to where a message was accepted that was given up here.
+    given_up: Option<u64>,
     last_heard: Time,
 }
 
@@ -112,6 +114,7 @@ impl Incoming {
             credit_wanted: false,
             acknowledge_at: None,
             suspended_since: None,
+            given_up: None,
             last_heard: now,
         }
     }
@@ -132,6 +135,9 @@ impl Incoming {
             || (!is_new && is_older_label(header.label, self.label))
         {
             return OpenVerdict::Stale;
+        }
+        if !is_new && self.given_up.is_some_and(|at| header.position <= at) {
+            return OpenVerdict::Refused(Refusal::GivenUp);
         }
         self.last_heard = now;
         if !is_new && header.label == self.label && self.is_open {
@@ -162,6 +168,7 @@ impl Incoming {
         self.is_open = true;
         self.starved = false;
         self.suspended_since = None;
+        self.given_up = None;
         // What was granted before is void; the opening's own payload counts as granted.
         self.granted = self.delivered.max(header.end_position());
         self.opened_up_to = header.end_position();
@@ -228,7 +235,14 @@ impl Incoming {
         self.last_heard = now;
         let known = self.is_current(header);
         if known {
-            self.want_credit();
+            // With nothing under way, and so much to send still, it only says that it is there.
+            let left = self.granted.saturating_sub(header.position);
+            let is_at_rest = header.position == self.delivered && left >= self.window / 2;
+            if is_at_rest {
+                self.credit_wanted = true;
+            } else {
+                self.want_credit();
+            }
         }
         known
     }
@@ -268,6 +282,12 @@ impl Incoming {
     pub fn suspend(&mut self, budget: &mut Budget, now: Time) {
         self.close(budget);
         self.suspended_since.get_or_insert(now);
+    }
+
+    /// The message that the last frame left unfinished is given up, its source having been away for
+    /// too long: a source that comes back in the middle of it is refused, and so fails.
+    pub const fn give_up_message(&mut self) {
+        self.given_up = Some(self.delivered);
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) closes the flow, if nothing is heard of its

@@ -230,6 +230,7 @@ fn say(refusal: Refusal, gateways: &[String]) -> String {
         Refusal::Corrupt => "frames arrive corrupt",
         Refusal::NoRoute => "a node on the way knows no route",
         Refusal::NoChannel => "the node has no such channel",
+        Refusal::GivenUp => "the node has given up the message that was on its way to it",
     };
     what.to_owned()
 }

@@ -241,10 +241,15 @@ fn a_source_that_has_run_out_gets_what_is_consumed_at_once() {
 #[test]
 fn the_window_grows_while_the_application_keeps_up() {
     let mut fixture = Fixture::opened(1 << 20, 64 << 20);
-    let probe = Header::new(Kind::Probe, FLOW, 5);
+    let mut sent = FIRST_WINDOW_BYTES;
     for most in [2u64, 4, 8, 8, 8] {
+        let probe = Header {
+            position: sent,
+            ..Header::new(Kind::Probe, FLOW, 5)
+        };
         assert!(fixture.incoming.handle_probe(&probe, START));
         let (delivered, granted) = fixture.credit(START).unwrap();
+        sent = granted;
         assert_eq!(granted - delivered, FIRST_WINDOW_BYTES * most);
     }
     let other = Header::new(Kind::Probe, FLOW, 6);
@@ -303,6 +308,52 @@ fn what_was_accepted_is_kept_in_the_budget_until_it_is_consumed() {
     assert_eq!(fixture.incoming.suspended_since(), None);
     // What it has already is told to the source.
     assert_eq!(fixture.credit(START).unwrap().0, 50 * SMALL);
+}
+
+#[test]
+fn a_message_that_was_given_up_is_not_gone_on_with() {
+    let mut fixture = Fixture::opened(1 << 20, 1 << 20);
+    fixture.accept(&frame(5, 0));
+    fixture.incoming.consume(SMALL, &mut fixture.budget);
+    fixture.incoming.suspend(&mut fixture.budget, START);
+    fixture.incoming.give_up_message();
+    // From where it broke off, and from where the source knows that it is delivered.
+    for (label, position) in [(6, SMALL), (7, 0)] {
+        let verdict = fixture.open(&bare(label, position), 10);
+        assert_eq!(verdict, OpenVerdict::Refused(Refusal::GivenUp));
+    }
+    // The source has given it up too.
+    let admitted = OpenVerdict::Admitted {
+        abandon_message: true,
+        source_restarted: false,
+    };
+    assert_eq!(fixture.open(&bare(8, SMALL + 1), 10), admitted);
+    fixture.credit(START).unwrap();
+    fixture.accept(&frame(8, SMALL + 1));
+    fixture.incoming.suspend(&mut fixture.budget, START);
+    assert!(matches!(
+        fixture.open(&bare(9, 0), 10),
+        OpenVerdict::Admitted { .. }
+    ));
+}
+
+#[test]
+fn a_source_that_rests_is_granted_no_more() {
+    let mut fixture = Fixture::opened(1 << 20, 8 << 20);
+    fixture.accept(&frame(5, 0));
+    fixture.incoming.consume(SMALL, &mut fixture.budget);
+    let (delivered, granted) = fixture.credit(START + ACKNOWLEDGE_WITHIN).unwrap();
+    let probe = |position| Header {
+        position,
+        ..Header::new(Kind::Probe, FLOW, 5)
+    };
+    for _ in 0..10 {
+        assert!(fixture.incoming.handle_probe(&probe(delivered), START));
+        assert_eq!(fixture.credit(START), Some((delivered, granted)));
+    }
+    // One that has sent what it may is.
+    assert!(fixture.incoming.handle_probe(&probe(granted), START));
+    assert!(fixture.credit(START).unwrap().1 > granted);
 }
 
 #[test]

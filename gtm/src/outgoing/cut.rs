@@ -124,6 +124,8 @@ impl<D: Clone> Outgoing<D> {
             self.ask_for_credit();
         } else if nothing_under_way {
             self.last_progress = now;
+            // Those of a rest in a message are no sign that this is lost.
+            self.probes = 0;
             self.speed.begin(self.delivered, now);
         }
         transmit

@@ -86,6 +86,9 @@ impl<D: Clone> Outgoing<D> {
                     self.state = State::Failed(Failure::Restarted);
                 }
             }
+            Refusal::GivenUp => {
+                self.state = State::Failed(Failure::Unreachable { last: Some(reason) });
+            }
             Refusal::NoRoute => self.state = State::Failed(Failure::NoRoute),
             Refusal::NoChannel => self.state = State::Failed(Failure::NoChannel),
         }

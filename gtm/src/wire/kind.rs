@@ -132,6 +132,9 @@ pub enum Refusal {
     /// The next link of the route was lost while the flow went over it; open again until it
     /// is back.
     LinkLost = 8,
+    /// The destination has given up the message that it had part of: it had heard nothing of its
+    /// source for too long.
+    GivenUp = 9,
 }
 
 /// Whether `label` is of an opening before the one of `other`. Labels of a source grow by
@@ -152,6 +155,7 @@ impl Refusal {
             6 => Self::NoRoute,
             7 => Self::NoChannel,
             8 => Self::LinkLost,
+            9 => Self::GivenUp,
             _ => return None,
         })
     }

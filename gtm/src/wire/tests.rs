@@ -440,7 +440,7 @@ fn control_that_cannot_be_is_refused() {
             assert!(parse(&Header { label: 0, ..right }).is_err());
         }
     }
-    for reason in [0, 9, u32::MAX] {
+    for reason in [0, 10, u32::MAX] {
         let unknown = Header {
             block: reason,
             ..refusal

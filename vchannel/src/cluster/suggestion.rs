@@ -47,7 +47,7 @@ impl fmt::Display for UnknownName {
 
 impl std::error::Error for UnknownName {}
 
-/// `; did you mean "left"?`, where one of `known` is close to `name`.
+/// `did you mean "left"?`, where one of `known` is close to `name`.
 pub(crate) fn did_you_mean<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
     closest(name, known).map(|other| format!("did you mean \"{other}\"?"))
 }

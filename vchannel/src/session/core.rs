@@ -650,6 +650,7 @@ impl Core {
             let at = since + limit;
             if now >= at {
                 flow.break_message(Broken::SourceLost);
+                flow.flow.give_up_message();
                 // What nobody will unpack takes no memory any more.
                 self.give_back(u32::try_from(index).unwrap_or(u32::MAX));
             } else {

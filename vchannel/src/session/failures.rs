@@ -153,7 +153,7 @@ impl Core {
             let peer = self.cluster.node_name(link.request.peer);
             let network = &self.cluster.network(link.request.network).name;
             format!(
-                "{peer} over {network} does not answer: its host is down, or the way there is cut"
+                "{peer} over {network} does not answer: its process is stopped, its host is down, or the way there is cut"
             )
         }))
     }

@@ -134,6 +134,11 @@ fn a_flow_stays_open_inside_a_message() {
     }
     source.outgoing.push_frame(Flags::END, message, 0, &[]);
     let end = source.frames().remove(0).0;
+    // The answer to the last probe tells nothing of what has just been sent.
+    let label = source.outgoing.label();
+    source.credit(delivered, 1 << 20);
+    assert!(source.frames().is_empty() && source.outgoing.label() == label);
+    assert_eq!(source.wait(), PROBE_FIRST);
     source.credit(end.end_position(), 1 << 20);
     // Between two messages it need not.
     source.wait();
@@ -243,6 +248,12 @@ fn what_cannot_be_mended_fails() {
     for (reason, failure) in [
         (Refusal::NoRoute, Failure::NoRoute),
         (Refusal::NoChannel, Failure::NoChannel),
+        (
+            Refusal::GivenUp,
+            Failure::Unreachable {
+                last: Some(Refusal::GivenUp),
+            },
+        ),
     ] {
         let mut source = Source::new();
         source.push_small();

@@ -49,13 +49,17 @@ impl Scene {
         }
     }
 
-    /// Opens the flow, with credit.
-    fn open(&self, core: &mut Core, label: u32) {
-        let opening = Opening {
+    fn opening(&self) -> Opening {
+        Opening {
             source_incarnation: 5,
             destination_incarnation: 0,
             fragment_bytes: 65_536,
-        };
+        }
+    }
+
+    /// Opens the flow, with credit.
+    fn open(&self, core: &mut Core, label: u32) {
+        let opening = self.opening();
         let header = Header {
             flags: Flags::OPEN,
             length: u32::try_from(OPENING_BYTES).unwrap(),
@@ -254,6 +258,18 @@ fn a_source_that_dies_in_a_message_leaves_no_memory_taken() {
     assert!(core.budget.promised() > before, "it may still go on");
     let limit = core.cluster.link_timeout();
     core.handle_timeout(Time(0) + limit);
+    assert_eq!(core.budget.promised(), before);
+    // It comes back in the middle of the message, a moment too late.
+    let payload = scene.opening().to_bytes();
+    let back = Header {
+        flags: Flags::OPEN,
+        ..scene.header(2, header.end_position(), &payload)
+    };
+    let opened = scene.take(&mut core, &back, &payload, true);
+    assert!(matches!(opened, Ok(None)));
+    let link = core.links[scene.link as usize].as_ref().unwrap();
+    let said = Header::parse(link.control.last_chunk().unwrap()).unwrap();
+    assert_eq!(said.reason(), Some(Refusal::GivenUp));
     assert_eq!(core.budget.promised(), before);
 }
 
