@@ -34,6 +34,9 @@ const TOO_MANY: &str = "it sends more messages than may wait to be dealt with";
 /// Why a copy ends when its node begins another.
 const ANOTHER: &str = "another copy has begun";
 
+/// Why somebody who asks about a copy is told nothing more of it.
+const ENDED: &str = "the copy has ended there, and its last answers were lost";
+
 /// Why copies end with the server.
 const LEAVING: &str = "the server there is being ended; copy again when it is back";
 
@@ -302,7 +305,7 @@ impl<'scope, 'env> Copies<'scope, 'env> {
                 if copy.goes_on() && copy.pass_on((head, unpacking)) {
                     return;
                 }
-                copy.ending.reason()
+                copy.ending.reason().or(Some(ENDED))
             }
             None => None,
         };
@@ -372,16 +375,14 @@ impl<'scope, 'env> Copies<'scope, 'env> {
     /// Answers without waiting: a sender that gets no answer asks again.
     fn answer(&self, source: NodeId, tag: u64, reply: &Reply) {
         let message: (Head, Bytes) = reply.encode(tag);
-        match talk::answer(self.channel, source, message) {
-            Ok(None) => {}
-            // Its thread learns of it from nobody else.
-            Ok(Some(lost)) => {
-                if let Some(copy) = self.copies.get(&source) {
-                    copy.ending.answers_lost(&lost);
-                }
-            }
-            Err(error) => tracing::debug!(%error, "an answer is dropped"),
+        let answered = talk::answer(self.channel, source, message);
+        // The thread of the copy learns of it from nobody else.
+        if let Some(lost) = &answered.lost
+            && let Some(copy) = self.copies.get(&source)
+        {
+            copy.ending.answers_lost(lost);
         }
+        answered.or_drop();
     }
 }
 

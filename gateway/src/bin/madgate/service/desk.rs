@@ -114,10 +114,8 @@ impl Desk {
                 unpacking.end_unpacking()?;
                 let obeyed = self.meters().order(source, &head);
                 self.understudy(scope, front);
-                if let Some(answer) = obeyed.answer
-                    && let Err(error) = talk::answer(&self.channel, source, answer)
-                {
-                    tracing::debug!(%error, "an answer is dropped");
+                if let Some(answer) = obeyed.answer {
+                    talk::answer(&self.channel, source, answer).or_drop();
                 }
                 if let Some(stream) = obeyed.stream {
                     let started = thread::Builder::new()
@@ -163,9 +161,7 @@ impl Desk {
         let answer = self.trials.order(order, &from, Instant::now());
         match answer.encode(head) {
             Ok(answer) => {
-                if let Err(error) = talk::answer(&self.channel, from.source, answer) {
-                    tracing::debug!(%error, "an answer is dropped");
-                }
+                talk::answer(&self.channel, from.source, answer).or_drop();
             }
             Err(error) => tracing::warn!(%error, "an answer cannot be written"),
         }

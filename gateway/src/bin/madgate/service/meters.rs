@@ -94,9 +94,7 @@ impl Meter {
         }
         // Who does not unpack its answers does not get more of them.
         let blocks = [(back, ReceiveMode::Cheaper)];
-        if let Err(error) = answer_blocks(channel, source, &blocks) {
-            tracing::debug!(%error, "an answer is dropped");
-        }
+        answer_blocks(channel, source, &blocks).or_drop();
         Ok(())
     }
 

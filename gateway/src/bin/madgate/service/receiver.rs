@@ -236,14 +236,13 @@ impl<'a> Receiver<'a> {
     /// Sends replies, as many as can leave now.
     fn flush(&mut self) -> Result<(), Early> {
         while let Some(reply) = self.replies.front() {
-            match talk::answer(self.channel, self.source, reply.encode(self.tag)) {
-                Ok(lost) => {
-                    self.replies.pop_front();
-                    if let Some(lost) = lost {
-                        self.place.answers_lost(&lost);
-                        self.check_goes_on()?;
-                    }
-                }
+            let answered = talk::answer(self.channel, self.source, reply.encode(self.tag));
+            if let Some(lost) = answered.lost {
+                self.place.answers_lost(&lost);
+                self.check_goes_on()?;
+            }
+            match answered.sent {
+                Ok(()) => drop(self.replies.pop_front()),
                 Err(TrySendError::NotNow) => break,
                 Err(error) => return Err(Early::Broken(error.to_string())),
             }

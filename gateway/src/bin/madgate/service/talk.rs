@@ -43,13 +43,8 @@ pub(crate) fn send_payload(
     packing.end_packing()
 }
 
-/// Answers with a service message, if that can be done at once. Returns why messages before it
-/// were lost, where that is news.
-pub(crate) fn answer(
-    channel: &Channel,
-    to: NodeId,
-    (head, body): (Head, Bytes),
-) -> Result<Option<PackError>, TrySendError> {
+/// Answers with a service message, if that can be done at once.
+pub(crate) fn answer(channel: &Channel, to: NodeId, (head, body): (Head, Bytes)) -> Answered {
     let head = Bytes::copy_from_slice(&head.to_bytes());
     let blocks = [(head, ReceiveMode::Express), (body, ReceiveMode::Cheaper)];
     let present = if blocks[1].0.is_empty() { 1 } else { 2 };
@@ -58,17 +53,40 @@ pub(crate) fn answer(
 
 /// Answers with a message, if that can be done at once.
 ///
-/// A flow says once that messages before were not delivered, and then begins anew: this returns
-/// why. Mostly those were for a process that is gone.
+/// A flow says once that messages before were not delivered, and then begins anew. Mostly those were
+/// for a process that is gone.
 pub(crate) fn answer_blocks(
     channel: &Channel,
     to: NodeId,
     blocks: &[(Bytes, ReceiveMode)],
-) -> Result<Option<PackError>, TrySendError> {
+) -> Answered {
     match channel.try_send(to, blocks) {
-        Ok(_) => Ok(None),
-        Err(TrySendError::Pack(lost)) => channel.try_send(to, blocks).map(|_| Some(lost)),
-        Err(error) => Err(error),
+        Err(TrySendError::Pack(lost)) => Answered {
+            sent: channel.try_send(to, blocks).map(drop),
+            lost: Some(lost),
+        },
+        sent => Answered {
+            sent: sent.map(drop),
+            lost: None,
+        },
+    }
+}
+
+/// What became of an answer, and of those before it.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Answered {
+    pub(crate) sent: Result<(), TrySendError>,
+    /// Why messages before it were not delivered, where that is news.
+    pub(crate) lost: Option<PackError>,
+}
+
+impl Answered {
+    /// Whether it was sent or not does not matter, nor what was before: who misses it asks again.
+    pub(crate) fn or_drop(self) {
+        if let Err(error) = self.sent {
+            tracing::debug!(%error, "an answer is dropped");
+        }
     }
 }
 
