@@ -257,7 +257,7 @@ fn a_server_that_ends_leaves_nothing_of_a_sender_that_stands_still() {
     // Its copy takes seconds, however late this test is told that it has begun.
     let huge = world.path("huge");
     let file = fs::File::create(&huge).unwrap();
-    file.set_len(2 << 30).unwrap();
+    file.set_len(1 << 30).unwrap();
     let mut watch = Watch::new(&world.served());
     let copy = world.start_cp("a0", &[&huge], "");
     watch.wait_for_bytes(&world.served(), &copy);

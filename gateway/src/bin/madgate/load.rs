@@ -84,17 +84,15 @@ fn look() -> Option<(Work, Processes)> {
 }
 
 /// Ticks of these processes from one look to the next. Those of a process that has ended are its
-/// parent's now, if that is one of them; otherwise nobody knows what it did at last.
+/// parent's now, or that one's parent's, if it is still there and one of them; otherwise nobody
+/// knows what it did at last.
 fn done_between(before: &Processes, now: &Processes) -> u64 {
-    let is_counted = |number: &u64, process: &Process| {
-        [number, &process.parent]
-            .iter()
-            .any(|at| now.contains_key(at))
+    let is_counted = |number: u64| {
+        let parent = |number: &u64| before.get(number).map(|process| process.parent);
+        std::iter::successors(Some(number), parent).any(|number| now.contains_key(&number))
     };
     let all = now.values().map(|process| process.ticks).sum::<u64>();
-    let counted = before
-        .iter()
-        .filter(|(number, process)| is_counted(number, process));
+    let counted = before.iter().filter(|(number, _)| is_counted(**number));
     all.saturating_sub(counted.map(|(_, process)| process.ticks).sum())
 }
 
@@ -193,10 +191,10 @@ mod tests {
             };
             all.iter().map(process).collect::<Processes>()
         };
-        // A child that ended, whose ticks are its parent's now; a new one; and one of others that
+        // A child and its child that ended, whose ticks are the first one's now; a new one; and one of others that
         // ended with all it had done.
-        let before = processes(&[(10, 1, 100), (11, 10, 50), (20, 1, 1000)]);
-        let now = processes(&[(10, 1, 100 + 60 + 7), (12, 10, 5)]);
+        let before = processes(&[(10, 1, 100), (11, 10, 50), (13, 11, 30), (20, 1, 1000)]);
+        let now = processes(&[(10, 1, 100 + 30 + 60 + 7), (12, 10, 5)]);
         assert_eq!(done_between(&before, &now), 10 + 7 + 5);
         assert_eq!(done_between(&before, &processes(&[(10, 1, 90)])), 0);
     }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use madgate_gateway::{Counters, NetworkCounters, PipelineCounters, StageTimes};
 use rustix::fs::{Mode, OFlags};
+use rustix::process::geteuid;
 use serde_json::{Value, json};
 
 use crate::units::{counted, float, grouped, rate, size};
@@ -17,10 +18,8 @@ use crate::units::{counted, float, grouped, rate, size};
 /// Rights of a file of counters, less what the user's mask takes away.
 const MODE: u32 = 0o666;
 
-/// What comes before the name of a file of counters until it is whole, and what is left of
-/// `NAME_MAX` for that name.
-const BESIDE: &[u8] = b".madgate-stats-";
-const NAME_ROOM: usize = 255 - BESIDE.len();
+/// Bytes of a name at most.
+const NAME_MAX: usize = 255;
 
 /// The counters, as one JSON object.
 pub(crate) fn object(counters: &Counters) -> Value {
@@ -151,8 +150,10 @@ pub(crate) fn write(path: &Path, counters: &Counters) -> io::Result<()> {
 /// leaves one at most, for the next to replace.
 fn beside(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().as_bytes();
-    let kept = &name[..name.len().min(NAME_ROOM)];
-    path.with_file_name(OsStr::from_bytes(&[BESIDE, kept].concat()))
+    // In a folder that many write in, nobody takes away what is another user's.
+    let front = format!(".madgate-stats-{}-", geteuid().as_raw());
+    let kept = &name[..name.len().min(NAME_MAX - front.len())];
+    path.with_file_name(OsStr::from_bytes(&[front.as_bytes(), kept].concat()))
 }
 
 /// What happened in a period, in one line.
@@ -240,7 +241,7 @@ mod tests {
         let (file, link) = (folder.path().join("stats"), folder.path().join("link"));
         symlink("stats", &link).unwrap();
         // A gateway that was killed left it.
-        fs::write(folder.path().join(".madgate-stats-stats"), "{").unwrap();
+        fs::write(beside(&file), "{").unwrap();
         for path in [&file, &link, &file] {
             write(path, &Counters::default()).unwrap();
             let text = fs::read_to_string(&file).unwrap();

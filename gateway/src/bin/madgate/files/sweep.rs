@@ -26,7 +26,7 @@ struct Level {
 }
 
 /// Removes unfinished files that nobody is writing from a folder and all folders in it, and
-/// returns how many. What cannot be opened is passed over: no copy could write there.
+/// returns how many. A folder that may not be read is passed over.
 pub(crate) fn sweep(folder: &Path) -> usize {
     let mut removed = 0;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -35,10 +35,13 @@ pub(crate) fn sweep(folder: &Path) -> usize {
     levels.extend(top.ok().map(|top| Level::sweep(top, &mut removed)));
     while let Some(level) = levels.last_mut() {
         match level.inner.pop() {
-            Some(name) => {
-                let inner = open_folder(&level.folder, &name);
-                levels.extend(inner.ok().map(|inner| Level::sweep(inner, &mut removed)));
-            }
+            Some(name) => match open_folder(&level.folder, &name) {
+                Ok(inner) => levels.push(Level::sweep(inner, &mut removed)),
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+                Err(error) => {
+                    tracing::warn!(name = %name.display(), %error, "unfinished files are not looked for in this folder");
+                }
+            },
             None => drop(levels.pop()),
         }
     }

@@ -54,28 +54,44 @@ fn temporary_name(name: &OsStr) -> OsString {
 /// The files of this process that are not complete: who writes one may be waiting for what never
 /// comes when the process is to end.
 #[derive(Debug, Default)]
-pub(crate) struct Unfinished(Mutex<Vec<Weak<Named>>>);
+pub(crate) struct Unfinished(Mutex<Files>);
+
+#[derive(Debug, Default)]
+struct Files {
+    all: Vec<Weak<Named>>,
+    /// There are to be no more.
+    are_removed: bool,
+}
 
 impl Unfinished {
     /// Makes a file in `folder` that will be called `name`.
     pub(crate) fn create(&self, folder: OwnedFd, name: &OsStr) -> io::Result<Temporary> {
         let temporary = Temporary::create(folder, name)?;
-        let mut all = self.all();
-        if all.len() == all.capacity() {
-            all.retain(|file| file.strong_count() > 0);
+        let mut files = self.files();
+        if files.are_removed {
+            return Err(io::Error::other("the server is being ended"));
         }
-        all.push(Arc::downgrade(&temporary.named));
+        if files.all.len() == files.all.capacity() {
+            files.all.retain(|file| file.strong_count() > 0);
+        }
+        files.all.push(Arc::downgrade(&temporary.named));
+        drop(files);
         Ok(temporary)
     }
 
-    /// Removes them all; who writes one is told when it is complete.
+    /// Removes them all, and makes no more; who writes one is told when it is complete.
     pub(crate) fn remove_all(&self) {
-        for file in self.all().drain(..).filter_map(|file| file.upgrade()) {
+        let all = {
+            let mut files = self.files();
+            files.are_removed = true;
+            std::mem::take(&mut files.all)
+        };
+        for file in all.iter().filter_map(Weak::upgrade) {
             file.remove_or_warn();
         }
     }
 
-    fn all(&self) -> MutexGuard<'_, Vec<Weak<Named>>> {
+    fn files(&self) -> MutexGuard<'_, Files> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -340,13 +356,16 @@ mod tests {
         for _ in 0..100 {
             drop(create("gone"));
         }
-        assert!(all.all().len() < 100, "those that are gone are forgotten");
+        let known = all.files().all.len();
+        assert!(known < 100, "those that are gone are forgotten");
         let settled = create("settled");
         settled.settle(OsStr::new("settled")).unwrap();
         let mut file = create("x");
         assert_eq!(names(place.path()).len(), 2);
         all.remove_all();
         assert_eq!(names(place.path()), ["settled"]);
+        let late = all.create(folder.try_clone().unwrap(), OsStr::new("late"));
+        assert!(late.is_err());
         file.write(b"more").unwrap();
         let error = file.settle(OsStr::new("x")).unwrap_err();
         assert!(error.to_string().contains("its unfinished file"), "{error}");
