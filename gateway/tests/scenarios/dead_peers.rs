@@ -230,6 +230,16 @@ fn begin_half(scene: &mut Scene) {
     });
 }
 
+/// a0 dies in a message that b0 is unpacking: b0 is told, and hears from the next a0.
+fn sender_dies_and_comes_back(scene: &mut Scene) {
+    let died = Instant::now();
+    scene.a0.kill();
+    scene.b0.hear("lost main a0");
+    was_waited_for(died);
+    scene.a0 = scene.plan.start("a0");
+    scene.check();
+}
+
 #[test]
 fn a_sender_that_rests_in_a_message_and_dies_is_reported() {
     let _alone = alone();
@@ -241,12 +251,7 @@ fn a_sender_that_rests_in_a_message_and_dies_is_reported() {
     while rest.elapsed() < IDLE_CLOSE * 3 {
         thread::sleep(LOOK);
     }
-    let died = Instant::now();
-    scene.a0.kill();
-    scene.b0.hear("lost main a0");
-    was_waited_for(died);
-    scene.a0 = scene.plan.start("a0");
-    scene.check();
+    sender_dies_and_comes_back(&mut scene);
     scene.end();
 }
 
@@ -262,12 +267,7 @@ fn a_half_packed_message_never_ends() {
     assert!(lost.contains("gave the message up"), "{lost}");
     scene.check();
     begin_half(&mut scene);
-    let died = Instant::now();
-    scene.a0.kill();
-    scene.b0.hear("lost main a0");
-    was_waited_for(died);
-    scene.a0 = scene.plan.start("a0");
-    scene.check();
+    sender_dies_and_comes_back(&mut scene);
     assert_eq!(Counts::of(&mut scene.b0).messages("main/a0"), 60);
     scene.end();
 }
