@@ -8,8 +8,9 @@ use super::{Flags, HEADER_BYTES, Header, encoded};
 
 /// CRC-32C of one piece.
 #[must_use]
+#[inline]
 pub fn of(bytes: &[u8]) -> u32 {
-    low(crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, bytes))
+    crc_fast::crc32_iscsi(bytes)
 }
 
 /// Frames up to this size are copied to have their checksum taken in one go, which costs
@@ -74,6 +75,11 @@ fn is_whole(head: &[u8; HEADER_BYTES], payload: &[u8]) -> bool {
 /// CRC-32C of a header, whose own checksum field counts as zero, and what it covers.
 #[inline]
 fn sum_of(head: &[u8; HEADER_BYTES], payload: &[u8]) -> u32 {
+    if payload.is_empty() {
+        let mut unsealed = *head;
+        encoded::clear_checksum(&mut unsealed);
+        return of(&unsealed);
+    }
     let frame_bytes = HEADER_BYTES + payload.len();
     if frame_bytes <= COPIED_BYTES {
         let mut copy = [0; COPIED_BYTES];

@@ -1,6 +1,6 @@
 //! The header that every frame starts with, field by field; [`raw`](super::raw) has its layout.
 
-use super::raw::{HeaderRef, RawHeader};
+use super::raw::{HeaderRef, HeaderWords};
 use super::{Flags, Kind, OPENING_BYTES, Refusal, SMALL_PAYLOAD_BYTES, WireError, checksum};
 
 /// Bytes of a header.
@@ -162,14 +162,13 @@ impl Header {
     #[must_use]
     #[inline]
     pub fn to_bytes(&self) -> [u8; HEADER_BYTES] {
-        zerocopy::transmute!(RawHeader::from(self))
+        zerocopy::transmute!(HeaderWords::from(self))
     }
 
     /// Writes the header as it goes on the wire to where it leaves from.
     #[inline]
     pub fn write_to(&self, bytes: &mut [u8; HEADER_BYTES]) {
-        let raw: &mut RawHeader = zerocopy::transmute_mut!(bytes);
-        *raw = RawHeader::from(self);
+        *bytes = self.to_bytes();
     }
 
     /// A frame without payload, sealed and ready to send.

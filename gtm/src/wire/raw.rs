@@ -121,6 +121,23 @@ impl<'b> HeaderRef<'b> {
         self.read().end_position()
     }
 
+    /// Bytes that follow the header.
+    #[must_use]
+    #[inline]
+    pub fn payload_bytes(self) -> usize {
+        self.0.length.get() as usize
+    }
+
+    /// Whether this is all of a message and nothing else: described from its first block on, and
+    /// ending with this frame, which neither opens its flow nor asks for credit.
+    #[must_use]
+    #[inline]
+    pub const fn is_whole_message(self) -> bool {
+        let usual = Flags::DESCRIBED.with(Flags::END).bits();
+        let is_usual = self.0.flags & !Flags::HEADER_ONLY.bits() == usual;
+        self.is_data() && is_usual && self.0.block.get() == 0
+    }
+
     /// Bytes of the whole frame.
     #[must_use]
     #[inline]
@@ -236,22 +253,28 @@ impl RawHeader {
     }
 }
 
-impl From<&Header> for RawHeader {
+/// A header in six words, as they lie on the wire. Written so, word by word, it can be read in words
+/// at once; what is written in smaller pieces cannot before it has left the processor's store
+/// buffer.
+#[derive(Debug, Clone, Copy, IntoBytes, Immutable)]
+#[repr(transparent)]
+pub(super) struct HeaderWords([U64; HEADER_BYTES / 8]);
+
+impl From<&Header> for HeaderWords {
     #[inline]
     fn from(header: &Header) -> Self {
-        Self {
-            kind: header.kind as u8,
-            flags: header.flags.bits(),
-            channel: header.flow.channel.into(),
-            source: header.flow.source.into(),
-            destination: header.flow.destination.into(),
-            length: header.length.into(),
-            checksum: header.checksum.into(),
-            label: header.label.into(),
-            position: header.position.into(),
-            message: header.message.into(),
-            block: header.block.into(),
-            offset: header.offset.into(),
-        }
+        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        let first = u32::from(header.kind as u8)
+            | u32::from(header.flags.bits()) << 8
+            | u32::from(header.flow.channel) << 16;
+        let words = [
+            pair(first, header.flow.source),
+            pair(header.flow.destination, header.length),
+            pair(header.checksum, header.label),
+            header.position,
+            pair(header.message, header.block),
+            header.offset,
+        ];
+        Self(words.map(U64::new))
     }
 }

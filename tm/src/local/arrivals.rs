@@ -102,16 +102,24 @@ impl<B: GoesBack + 'static> Arrivals<B> {
     ) -> Result<usize, &'static str> {
         self.check(slot, length)?;
         let bytes = self.row.slot_in(&self.memory, slot, length);
-        let start = into.len();
-        into.resize(start + bytes.len(), 0);
-        let target = &mut into[start..];
+        let count = bytes.len();
+        into.reserve(count);
+        let target = &mut into.spare_capacity_mut()[..count];
         // SAFETY: the memory is mapped for reading while `self` lives (`slot_in`, which checks
         // its bounds too), and `target` is as long. It is memory of this process's own, so they
         // do not overlap. That the peer may write meanwhile spoils only the copy.
         unsafe {
-            ptr::copy_nonoverlapping(bytes.as_ptr().cast(), target.as_mut_ptr(), target.len());
+            ptr::copy_nonoverlapping(
+                bytes.as_ptr().cast::<u8>(),
+                target.as_mut_ptr().cast(),
+                count,
+            );
         }
-        Ok(bytes.len())
+        let length = into.len() + count;
+        // SAFETY: so many bytes behind those that there were have just been written, within the
+        // capacity.
+        unsafe { into.set_len(length) };
+        Ok(count)
     }
 
     /// Whether the peer may have filled that; the mark of who has the slot.

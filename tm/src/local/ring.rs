@@ -20,6 +20,34 @@ use super::sync::{AtomicU64, Ordering, OwnWord, Word, Words, fence};
 /// The bit of an entry's first word that is the ring's.
 pub(crate) const PHASE_BIT: u64 = 1 << 63;
 
+/// Where an end of a ring stands that takes one entry after the other: what [`place_of`] says,
+/// without being asked anew for each.
+#[derive(Debug, Clone, Copy)]
+struct Cursor {
+    /// Which entry is next.
+    place: usize,
+    /// The phase of this lap.
+    phase: u64,
+}
+
+impl Cursor {
+    const fn new() -> Self {
+        Self {
+            place: 0,
+            phase: PHASE_BIT,
+        }
+    }
+
+    /// Steps to the next of `count` entries.
+    const fn step(&mut self, count: usize) {
+        self.place += 1;
+        if self.place == count {
+            self.place = 0;
+            self.phase ^= PHASE_BIT;
+        }
+    }
+}
+
 /// Which entry position `position` uses of `count`, and the phase that its lap has.
 fn place_of(position: u64, count: usize) -> (usize, u64) {
     debug_assert!(count.is_power_of_two());
@@ -36,7 +64,7 @@ fn place_of(position: u64, count: usize) -> (usize, u64) {
 pub(crate) struct RingWriter<W, const N: usize> {
     words: W,
     /// Where the next entry goes.
-    position: u64,
+    next: Cursor,
 }
 
 impl<W: Words, const N: usize> RingWriter<W, N>
@@ -45,13 +73,17 @@ where
 {
     /// Over words that are zero, a power of two of entries.
     pub(crate) fn new(words: W) -> Self {
-        Self { words, position: 0 }
+        Self {
+            words,
+            next: Cursor::new(),
+        }
     }
 
     /// Hands over `entry` and everything written before.
     pub(crate) fn publish(&mut self, entry: [u64; N]) {
-        write(self.words.words(), self.position, entry);
-        self.position = self.position.wrapping_add(1);
+        let words = self.words.words();
+        write(words, self.next.place, with_phase(entry, self.next.phase));
+        self.next.step(words.len() / N);
     }
 }
 
@@ -81,7 +113,9 @@ where
     /// which only delays the return of slots.
     pub(crate) fn publish(&self, entry: [u64; N]) {
         let position = self.position.fetch_add(1, Ordering::Relaxed);
-        write(self.words.words(), position, entry);
+        let words = self.words.words();
+        let (place, entry) = entry_at(position, words.len() / N, entry);
+        write(words, place, entry);
     }
 }
 
@@ -90,13 +124,16 @@ where
 pub(crate) struct RingReader<W, const N: usize> {
     words: W,
     /// Where the next entry is expected.
-    position: u64,
+    next: Cursor,
 }
 
 impl<W: Words, const N: usize> RingReader<W, N> {
     /// Over words that were zero before the first entry, a power of two of entries.
     pub(crate) fn new(words: W) -> Self {
-        Self { words, position: 0 }
+        Self {
+            words,
+            next: Cursor::new(),
+        }
     }
 
     /// The next entry, or `None` when there is none yet; its phase bit is zero. What it says
@@ -111,7 +148,7 @@ impl<W: Words, const N: usize> RingReader<W, N> {
         for (at, word) in entry.iter_mut().enumerate().skip(1) {
             *word = words[start + at].load();
         }
-        self.position = self.position.wrapping_add(1);
+        self.next.step(words.len() / N);
         Some(entry)
     }
 
@@ -122,10 +159,9 @@ impl<W: Words, const N: usize> RingReader<W, N> {
 
     /// Where the next entry begins, and its first word, if it is there.
     fn look(&self) -> Option<(usize, u64)> {
-        let words = self.words.words();
-        let (place, phase) = place_of(self.position, words.len() / N);
-        let word = words[place * N].load();
-        (word & PHASE_BIT == phase).then_some((place * N, word))
+        let start = self.next.place * N;
+        let word = self.words.words()[start].load();
+        (word & PHASE_BIT == self.next.phase).then_some((start, word))
     }
 }
 
@@ -133,19 +169,23 @@ impl<W: Words, const N: usize> RingReader<W, N> {
 pub(crate) fn entry_at<const N: usize>(
     position: u64,
     entries: usize,
-    mut entry: [u64; N],
+    entry: [u64; N],
 ) -> (usize, [u64; N]) {
     let (place, phase) = place_of(position, entries);
+    (place, with_phase(entry, phase))
+}
+
+/// An entry as it is written in a lap of this phase.
+fn with_phase<const N: usize>(mut entry: [u64; N], phase: u64) -> [u64; N] {
     if let Some(first) = entry.first_mut() {
         debug_assert!(*first & PHASE_BIT == 0);
         *first = *first & !PHASE_BIT | phase;
     }
-    (place, entry)
+    entry
 }
 
-/// Hands over `entry` at `position`, and everything written before.
-fn write<W: OwnWord, const N: usize>(words: &[W], position: u64, entry: [u64; N]) {
-    let (place, entry) = entry_at(position, words.len() / N, entry);
+/// Hands over `entry`, which has the phase of its lap, at `place`, and everything written before.
+fn write<W: OwnWord, const N: usize>(words: &[W], place: usize, entry: [u64; N]) {
     let [first, rest @ ..] = &entry[..] else {
         return;
     };
