@@ -19,7 +19,9 @@ use std::time::Duration;
 use crate::budget::{Budget, GUARANTEED_BYTES};
 use crate::reassembly::Violation;
 use crate::time::{FORGET_AFTER, Time};
-use crate::wire::{Flags, FlowKey, Header, Opening, Refusal, is_older_label};
+use crate::wire::{
+    CHARGE_PER_FRAME, Flags, FlowKey, Header, HeaderRef, Opening, Refusal, is_older_label,
+};
 
 /// How long an acknowledgement may wait for company.
 pub const ACKNOWLEDGE_WITHIN: Duration = Duration::from_millis(1);
@@ -227,6 +229,28 @@ impl Incoming {
         } else if self.acknowledge_at.is_none() {
             self.acknowledge_at = Some(now + ACKNOWLEDGE_WITHIN);
         }
+    }
+
+    /// Takes in a frame that is whole and intact, opens nothing and asks for nothing, in one step, if
+    /// it is the next one. Else returns `false`, with nothing changed: see
+    /// [`placement`](Self::placement) and [`accept`](Self::accept).
+    #[inline]
+    pub fn try_accept_next(&mut self, header: HeaderRef<'_>, now: Time) -> bool {
+        let charge = header.payload_bytes() as u64 + CHARGE_PER_FRAME;
+        let is_next = self.is_open
+            && header.label() == self.label
+            && header.position() == self.delivered
+            && self.granted - self.delivered >= charge;
+        if !is_next {
+            return false;
+        }
+        self.delivered += charge;
+        self.unconsumed += charge;
+        self.last_heard = now;
+        if self.acknowledge_at.is_none() {
+            self.acknowledge_at = Some(now + ACKNOWLEDGE_WITHIN);
+        }
+        true
     }
 
     /// The source asks for the newest credit; `false` when the flow is not open under its

@@ -175,6 +175,21 @@ impl Reassembly {
         self.finish(header)
     }
 
+    /// Whether a frame that begins and ends a message with this payload would be taken, with no
+    /// message begun before it: it leaves nothing behind then.
+    #[must_use]
+    #[inline]
+    pub fn takes_whole(&self, payload: &[u8]) -> bool {
+        let mut rest = payload;
+        while let Some((descriptor, data)) = rest.split_first_chunk::<DESCRIPTOR_BYTES>() {
+            let length = Descriptor::parse(*descriptor).map_or(u64::MAX, |it| it.length());
+            let after = usize::try_from(length).ok().and_then(|at| data.get(at..));
+            let Some(after) = after else { return false };
+            rest = after;
+        }
+        self.message.is_none() && rest.is_empty()
+    }
+
     /// Takes a fragment: a frame of which the whole payload (behind the descriptor, if it
     /// has one) is part of one block. Its bytes need not be there yet. Returns the part and
     /// whether the message ends.

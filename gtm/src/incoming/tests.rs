@@ -386,3 +386,43 @@ fn a_silent_flow_is_forgotten() {
     assert!(!fixture.incoming.is_open());
     assert_eq!(fixture.budget.promised(), 0);
 }
+
+#[test]
+fn the_next_frame_is_accepted_in_one_step_and_no_other_is() {
+    let place = |fixture: &Fixture, header: Header| fixture.incoming.placement(&header);
+    let accept = |fixture: &mut Fixture, header: Header| {
+        let bytes = header.to_bytes();
+        let header = Header::check(&bytes).unwrap();
+        fixture.incoming.try_accept_next(header, START)
+    };
+    let mut fixture = Fixture::opened(4096, 1 << 20);
+    for header in [
+        frame(6, 0),
+        frame(5, SMALL),
+        frame(5, 4096 - SMALL),
+        frame(5, 4097 - SMALL),
+    ] {
+        assert_ne!(place(&fixture, header), Ok(Placement::InOrder));
+        assert!(!accept(&mut fixture, header));
+    }
+    let mut count = 0;
+    while place(&fixture, frame(5, count * SMALL)) == Ok(Placement::InOrder) {
+        assert!(accept(&mut fixture, frame(5, count * SMALL)));
+        assert!(
+            !accept(&mut fixture, frame(5, count * SMALL)),
+            "a duplicate"
+        );
+        count += 1;
+    }
+    assert_eq!(count, 4096 / SMALL, "as many as were granted");
+    assert_eq!(fixture.incoming.delivered(), count * SMALL);
+    let acknowledged_at = fixture.incoming.next_deadline();
+    assert_eq!(acknowledged_at, Some(START + ACKNOWLEDGE_WITHIN));
+    fixture.incoming.consume(count * SMALL, &mut fixture.budget);
+    assert_eq!(
+        fixture.credit(START + ACKNOWLEDGE_WITHIN),
+        Some((count * SMALL, count * SMALL + 4096))
+    );
+    fixture.incoming.close(&mut fixture.budget);
+    assert!(!accept(&mut fixture, frame(5, count * SMALL)), "not open");
+}

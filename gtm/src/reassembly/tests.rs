@@ -326,4 +326,36 @@ proptest! {
         }
         prop_assert_eq!(reassembly.message(), None);
     }
+
+    /// What is taken in one step is what is taken record by record.
+    #[test]
+    fn whole_messages_are_taken_as_their_records_are(
+        lengths in proptest::collection::vec(0..12u64, 1..4),
+        cut in 0..24usize,
+        damage in proptest::option::of((0..40usize, 1..=u8::MAX)),
+        begun in any::<bool>(),
+    ) {
+        let mut payload = Vec::new();
+        for length in lengths {
+            payload.extend_from_slice(&described(length).to_bytes());
+            payload.resize(payload.len() + usize::try_from(length).unwrap(), 7);
+        }
+        payload.truncate(payload.len().saturating_sub(cut / 2).max(8));
+        if let Some((at, bits)) = damage && let Some(byte) = payload.get_mut(at) {
+            *byte ^= bits;
+        }
+        let mut reassembly = Reassembly::default();
+        if begun {
+            let first = described(5).to_bytes();
+            small(&mut reassembly, &header(DESCRIBED, 8, 0, 0, first.len()), &first).unwrap();
+        }
+        let before = reassembly;
+        let takes = reassembly.takes_whole(&payload);
+        let header = header(DESCRIBED.with(END), 9, 0, 0, payload.len());
+        let taken = small(&mut reassembly, &header, &payload);
+        prop_assert_eq!(takes, taken.is_ok(), "{:?}", taken);
+        if takes {
+            prop_assert_eq!(reassembly, before, "nothing is left behind");
+        }
+    }
 }

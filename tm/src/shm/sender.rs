@@ -73,6 +73,24 @@ impl ShmSender {
         }
     }
 
+    #[inline]
+    fn send(&mut self, pieces: &[Piece<'_>]) -> Result<bool, LaneError> {
+        if self.closed {
+            return Err(LaneError::Closed);
+        }
+        let length = self.slots.row().length_of(pieces)?;
+        if !self.slots.has_free() {
+            self.take_back()?;
+        }
+        let Some(slot) = self.slots.fill(pieces) else {
+            return self.note_none_free().map(|()| false);
+        };
+        self.looks = 0;
+        self.armed.disarm();
+        self.pass_on(Entry { slot, length });
+        Ok(true)
+    }
+
     /// All slots are with the peer: looks now and then whether it is there.
     fn note_none_free(&mut self) -> Result<(), LaneError> {
         self.looks += 1;
@@ -132,21 +150,13 @@ impl LaneSender for ShmSender {
         Ok(())
     }
 
+    fn try_send_copy(&mut self, unit: &[u8]) -> Result<bool, LaneError> {
+        // With one piece nothing is left of what goes through them.
+        self.send(&[Piece::new(unit)])
+    }
+
     fn try_send_gathered(&mut self, pieces: &[Piece<'_>]) -> Result<bool, LaneError> {
-        if self.closed {
-            return Err(LaneError::Closed);
-        }
-        let length = self.slots.row().length_of(pieces)?;
-        if !self.slots.has_free() {
-            self.take_back()?;
-        }
-        let Some(slot) = self.slots.fill(pieces) else {
-            return self.note_none_free().map(|()| false);
-        };
-        self.looks = 0;
-        self.armed.disarm();
-        self.pass_on(Entry { slot, length });
-        Ok(true)
+        self.send(pieces)
     }
 
     fn arm(&mut self) -> Result<bool, LaneError> {

@@ -6,7 +6,6 @@ use std::sync::{Arc, MutexGuard};
 
 use bytes::Bytes;
 use madgate_bmm::{Borrowed, Buffer, OutboxError};
-use madgate_gtm::outgoing::ALONE_BYTES;
 
 use super::Inner;
 use super::core::Core;
@@ -43,13 +42,12 @@ impl Inner {
             drop(lanes);
             return Err(core);
         }
-        let mut frame = [0; ALONE_BYTES];
         let slot = &mut core.out_flows[message.flow as usize];
         let Some(length) = slot.flow.try_transmit_alone(
             message.message,
             message.first,
             message.records,
-            &mut frame,
+            &mut lane.frame,
             || self.now(),
         ) else {
             drop(lanes);
@@ -58,7 +56,7 @@ impl Inner {
         message.records.clear();
         slot.scratch = std::mem::take(message.records);
         drop(core);
-        let sent = send(lane, &frame[..length]);
+        let sent = send(lane, length);
         match sent {
             Ok(true) => {}
             Ok(false) => {
@@ -94,14 +92,16 @@ impl Core {
     }
 }
 
-/// Puts a frame on a lane that nothing waits for. Returns whether the lane took all of it;
-/// else what it did not take is queued.
-fn send(lane: &mut LaneOutput, frame: &[u8]) -> Result<bool, OutboxError> {
+/// Puts the lane's frame, of so many bytes, on it, which nothing waits for. Returns whether the lane
+/// took all of it; else what it did not take is queued.
+fn send(lane: &mut LaneOutput, length: usize) -> Result<bool, OutboxError> {
+    let frame = &lane.frame[..length];
     match lane.outbox.send_small(&mut *lane.sender, frame, ())? {
         Borrowed::Left(()) => Ok(true),
         Borrowed::Queued => Ok(false),
         Borrowed::NotNow(()) => {
-            lane.push(Buffer::shared(Bytes::copy_from_slice(frame)));
+            let frame = Bytes::copy_from_slice(frame);
+            lane.push(Buffer::shared(frame));
             Ok(false)
         }
     }

@@ -69,7 +69,7 @@ fn drive(inner: &Inner) {
         return;
     };
     inner.background_drives.store(true, Ordering::SeqCst);
-    driver.begin_drive(false, inner.now());
+    driver.begin_drive(false, || inner.now());
     let claimed = inner.lock().messages_claimed;
     let goes_on = || {
         let core = inner.lock();
@@ -93,7 +93,7 @@ fn drive(inner: &Inner) {
 /// One pass, unless a caller drives.
 fn drive_once(inner: &Inner) {
     if let Some(mut driver) = inner.try_drive() {
-        driver.begin_drive(false, inner.now());
+        driver.begin_drive(false, || inner.now());
         inner.drive(
             &mut driver,
             Patience::None,

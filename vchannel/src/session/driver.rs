@@ -122,10 +122,17 @@ impl Driver {
     }
 
     /// A thread begins to drive: a caller, who waits for something, or the progress thread.
-    pub(crate) const fn begin_drive(&mut self, is_caller: bool, now: Time) {
+    ///
+    /// The time is taken anew, but for callers where all lanes are of shared memory: they come and
+    /// go so fast that a look at the clock counts, and the time of the last look at descriptors
+    /// will do. There is one every [`SLOT_PASSES_ALONE`] passes, of which a wait takes one at least;
+    /// and where no caller has come for a tick, the progress thread takes the wheel, and the time.
+    pub(crate) fn begin_drive(&mut self, is_caller: bool, now: impl FnOnce() -> Time) {
         self.is_caller = is_caller;
         self.has_chores = true;
-        self.now = now;
+        if !is_caller || !self.has_only_slots() {
+            self.now = now();
+        }
     }
 
     /// Whether the last pass looked at all descriptors.
@@ -137,8 +144,7 @@ impl Driver {
     /// costs less.
     fn passes_per_look(&self, wants_bulk: bool) -> u32 {
         if self.has_static_inputs() {
-            let are_all = self.static_inputs.len() == self.inputs.len();
-            return if are_all {
+            return if self.has_only_slots() {
                 SLOT_PASSES_ALONE
             } else {
                 SLOT_PASSES
@@ -247,6 +253,17 @@ impl Driver {
         input.is_some_and(|input| input.receiver.may_have_arrived())
     }
 
+    /// Whether all links are of shared memory, and none is waited for in another way.
+    fn is_all_slots(&self) -> bool {
+        let is_watched = self.small.unwatched().is_none() && self.bulk.unwatched().is_none();
+        is_watched && self.has_only_slots()
+    }
+
+    /// Whether all links are of shared memory.
+    fn has_only_slots(&self) -> bool {
+        self.has_static_inputs() && self.static_inputs.len() == self.inputs.len()
+    }
+
     /// Whether some links are of shared memory, so that looking again is cheap.
     pub(crate) const fn has_static_inputs(&self) -> bool {
         !self.static_inputs.is_empty()
@@ -267,6 +284,9 @@ impl Inner {
             || driver
                 .passes
                 .is_multiple_of(driver.passes_per_look(goal.straight.is_some()));
+        if driver.is_all_slots() && !driver.has_looked && !driver.has_chores {
+            return self.poll_slots(driver, patience, goal);
+        }
         let mut busy = driver.has_looked && self.handle_link_events(driver);
         if driver.has_looked || driver.has_chores {
             driver.has_chores = false;

@@ -21,6 +21,12 @@ pub(crate) struct Early {
     read: u8,
 }
 
+impl Default for Early {
+    fn default() -> Self {
+        Self::none()
+    }
+}
+
 impl Early {
     /// No message.
     #[inline]
@@ -43,6 +49,16 @@ impl Early {
         self.records[..records.len()].copy_from_slice(records);
         self.filled = short(records.len());
         self.read = 0;
+    }
+
+    /// There is no message any more.
+    pub(super) const fn clear(&mut self) {
+        self.filled = 0;
+    }
+
+    /// All of its blocks, as they were [set](Self::set).
+    pub(super) fn records(&self) -> &[u8] {
+        &self.records[..usize::from(self.filled)]
     }
 
     /// Becomes a message of so many bytes, at most [`RECORDS_BYTES`]; returns where its records go.

@@ -91,6 +91,11 @@ pub enum Packed {
 /// What has arrived on one flow and is not unpacked, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
+    /// A small message that came in one frame, in front of all parts; taken out as a whole
+    /// ([`Inbox::take_early`]). Most messages that somebody waits for are there and nothing else.
+    whole: Early,
+    /// What reading it gives back of the flow's credit.
+    whole_charge: u64,
     parts: VecDeque<Part>,
     /// Bytes of small parts, back to back.
     memory: VecDeque<u8>,
@@ -170,6 +175,11 @@ impl Inbox {
 
     /// Appends a small message that came as the payload of one frame, which cost `charge`.
     pub(crate) fn push_whole(&mut self, records: &[u8], charge: u64) {
+        if self.is_empty() {
+            self.whole.set(records);
+            self.whole_charge = charge;
+            return;
+        }
         // Written where it stays: what is written piece by piece cannot be moved as a whole
         // before all of it has left the processor's store buffer.
         self.parts.push_back(Part::Whole {
@@ -255,7 +265,7 @@ impl Inbox {
     /// Whether there is something to read, which is the start of a message if none is being
     /// read.
     pub(crate) fn is_empty(&self) -> bool {
-        self.parts.is_empty()
+        self.parts.is_empty() && !self.whole.is_some()
     }
 
     /// A message is going to be read from here.
@@ -436,13 +446,18 @@ impl Inbox {
         if self.ended || self.progress != 0 {
             return;
         }
-        if let Some(Part::Whole { .. }) = self.parts.front() {
-            let Some(Part::Whole { message, charge }) = self.parts.pop_front() else {
-                unreachable!("it was there a line before");
-            };
-            *into = message;
+        if self.whole.is_some() {
+            into.set(self.whole.records());
+            self.whole.clear();
+            self.consumed += self.whole_charge;
+            self.ended = true;
+            return;
+        }
+        if let Some(Part::Whole { message, charge }) = self.parts.front() {
+            into.set(message.records());
             self.consumed += charge;
             self.ended = true;
+            self.parts.pop_front();
             self.unfold_front();
             return;
         }

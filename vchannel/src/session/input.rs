@@ -365,6 +365,10 @@ impl Input {
         let mut count = 0;
         scratch.clear();
         while count < FRAMES_PER_TURN {
+            // One message is the usual case: what tells that there are no more costs little.
+            if count > 0 && !self.receiver.may_have_arrived() {
+                break;
+            }
             match self.receiver.try_receive_copy(scratch) {
                 Ok(Some(_)) => {}
                 Ok(None) => break,
@@ -641,7 +645,7 @@ fn handle_each_frame(
         };
         if !header.is_data() {
             core.handle_control(link, &header.read(), now)?;
-        } else {
+        } else if !core.take_whole(link, header, frame, &frame[HEADER_BYTES..], now) {
             let (header, payload) = (header.read(), &frame[HEADER_BYTES..]);
             let intact = checksum::is_frame_intact(frame);
             if let Some(flow) = core.handle_data(link, &header, payload, None, intact, now)?

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use madgate_bmm::{Buffer, Flushed, Outbox, OutboxError, Policy};
+use madgate_gtm::outgoing::ALONE_BYTES;
 use madgate_gtm::wire::{HEADER_BYTES, first_frame_bytes};
 use madgate_gtm::{Header, Time};
 use madgate_tm::{LaneClass, LaneSender, Shape};
@@ -121,6 +122,8 @@ pub(crate) struct Lanes {
 pub(crate) struct LaneOutput {
     pub(crate) sender: Box<dyn LaneSender>,
     pub(crate) outbox: Outbox<()>,
+    /// Where a small frame is made that nothing waits before.
+    pub(crate) frame: [u8; ALONE_BYTES],
     /// Whether it took less than it was offered: wait until it takes more. Who marks it so
     /// notes the link as blocked too, before letting go of the lane ([`Core::note_blocked`]);
     /// who waits for it clears the mark ([`Inner::watch`]).
@@ -189,6 +192,7 @@ impl LaneOutput {
         Self {
             sender,
             outbox,
+            frame: [0; ALONE_BYTES],
             is_blocked: false,
         }
     }

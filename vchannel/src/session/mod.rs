@@ -9,6 +9,7 @@
 //!   calls;
 //! - [`flush`]: from flows to lanes, and [`alone`] for small messages that nothing waits before;
 //!   [`driver`], [`followed`] and [`input`]: from lanes to flows;
+//! - [`arrival`], and [`whole`] for small messages where all is as usual: what frames change;
 //! - [`inbox`], with [`crumbs`] and [`early`]: what has arrived of a flow, and how small
 //!   messages stay cheap; [`kept`]: how large blocks wait where they have arrived;
 //! - [`wait`]: how a caller waits (it drives), and who wakes whom; [`background`]: the thread that
@@ -35,6 +36,7 @@ mod tests;
 mod ticker;
 mod upkeep;
 mod wait;
+mod whole;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};

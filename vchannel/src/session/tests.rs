@@ -411,7 +411,7 @@ fn following(a: &Session, links: [u32; 2], brings: [Brings; 2]) -> (Driver, Arc<
         let input = Input::new(links[at], classes[at], Box::new(lane), 1 << 20);
         a.inner().add_input(&mut driver, input);
     }
-    driver.begin_drive(true, a.inner().now());
+    driver.begin_drive(true, || a.inner().now());
     let (inputs, poller) = (&driver.inputs, &driver.poller);
     driver.small.follow(0, inputs, poller).unwrap();
     driver.bulk.follow(1, inputs, poller).unwrap();
@@ -449,7 +449,7 @@ fn a_bulk_lane_is_watched_again_where_small_frames_of_its_link_may_come_unseen()
     let links = [unknown_link(&a, &b), unknown_link(&a, &b)];
     for (links, is_caller) in [(links, true), ([links[0]; 2], false)] {
         let (mut driver, looks) = following(&a, links, [Brings::Pings, Brings::Nothing]);
-        driver.begin_drive(is_caller, a.inner().now());
+        driver.begin_drive(is_caller, || a.inner().now());
         let mut look = |_: &mut Core| false;
         let mut goal = Goal::new(None, &mut look);
         a.inner().drive(&mut driver, Patience::None, &mut goal);

@@ -96,7 +96,7 @@ impl Inner {
         mut ready: impl FnMut(&mut Core) -> Option<R>,
     ) -> Option<R> {
         straight = straight.filter(|_| self.goes_straight);
-        {
+        let mut driver = {
             let mut core = self.lock();
             let found = ready(&mut core);
             if found.is_some() {
@@ -104,7 +104,14 @@ impl Inner {
             }
             core.callers += 1;
             core.waits = core.waits.wrapping_add(1);
-        }
+            // With everything locked, so that nothing can have changed since that look.
+            let mut driver = self.try_drive();
+            if let Some(driver) = &mut driver {
+                driver.begin_drive(true, || self.now());
+                self.note_look(driver, &core);
+            }
+            driver
+        };
         let mut found = None;
         let mut wakes_background = false;
         let mut look = |core: &mut Core| {
@@ -115,8 +122,16 @@ impl Inner {
             found.is_some()
         };
         loop {
-            if let Some(mut driver) = self.try_drive() {
+            let begun = driver.take();
+            let is_new = begun.is_none();
+            if let Some(mut driver) = begun.or_else(|| self.try_drive()) {
                 let mut goal = Goal::new(straight.as_deref_mut(), &mut look);
+                if is_new {
+                    driver.begin_drive(true, || self.now());
+                    // Since the last look another driver may have taken in what is waited for. It
+                    // looked for its own goal only.
+                    self.look_again(&mut driver, &mut goal);
+                }
                 self.drive_until(&mut driver, deadline, &mut goal);
                 if straight.is_some() {
                     driver.abandon_straight();
@@ -145,10 +160,6 @@ impl Inner {
     /// Drives until `goal` is reached, its block is full, or the deadline passes.
     fn drive_until(&self, driver: &mut Driver, deadline: Option<Instant>, goal: &mut Goal<'_, '_>) {
         let mut quiet = Quiet::new(self.wait_policy);
-        driver.begin_drive(true, self.now());
-        // Since the look before this, another driver may have taken in what is waited for. It
-        // looked for its own goal only.
-        self.look_again(driver, goal);
         while !goal.is_reached {
             let patience = quiet.patience(deadline, driver);
             let busy = self.drive(driver, patience, goal);
@@ -171,8 +182,13 @@ impl Inner {
     /// Looks whether others have changed what is waited for.
     fn look_again(&self, driver: &mut Driver, goal: &mut Goal<'_, '_>) {
         let mut core = self.lock();
-        self.has_changed.store(false, Ordering::Relaxed);
         goal.look(&mut core);
+        self.note_look(driver, &core);
+    }
+
+    /// A caller that drives has looked for what it waits for.
+    fn note_look(&self, driver: &mut Driver, core: &Core) {
+        self.has_changed.store(false, Ordering::Relaxed);
         driver.has_chores = core.has_chores();
     }
 

@@ -1,0 +1,58 @@
+//! The way of a small message that came whole, where all is as usual: from its frame to the inbox of
+//! its flow in one step.
+//!
+//! Everything else that may be about a frame, [`arrival`](super::arrival) sees to.
+
+use madgate_gtm::Time;
+use madgate_gtm::wire::{HeaderRef, checksum};
+
+use super::core::Core;
+use super::early;
+
+impl Core {
+    /// Takes a frame in that is all of a small message, on the link and in the place where it is
+    /// expected. Else returns `false`, with nothing changed.
+    ///
+    /// Nothing follows from it but that its message can be claimed and is acknowledged in time:
+    /// what comes unasked changes nothing about what may be granted.
+    pub(super) fn take_whole(
+        &mut self,
+        link: u32,
+        header: HeaderRef<'_>,
+        frame: &[u8],
+        payload: &[u8],
+        now: Time,
+    ) -> bool {
+        if !header.is_whole_message() || payload.len() > early::RECORDS_BYTES {
+            return false;
+        }
+        let Some(index) = self.find_in_flow(&header.flow()) else {
+            return false;
+        };
+        let flow = &mut self.in_flows[index as usize];
+        let is_usual = flow.link == Some(link)
+            && flow.held.is_empty()
+            && !flow.is_discarding
+            && flow.reassembly.takes_whole(payload)
+            && checksum::is_frame_intact(frame)
+            && flow.flow.try_accept_next(header, now);
+        if !is_usual {
+            return false;
+        }
+        let charge = header.payload_bytes() as u64 + madgate_gtm::wire::CHARGE_PER_FRAME;
+        flow.inbox.push_whole(payload, charge);
+        if !flow.is_ready && !flow.is_claimed {
+            flow.is_ready = true;
+            self.channels[usize::from(flow.channel)]
+                .flows
+                .push_back(index);
+        }
+        if !flow.is_timed
+            && let Some(at) = flow.flow.next_deadline()
+        {
+            flow.is_timed = true;
+            self.timed.push_back((at.max(now), index));
+        }
+        true
+    }
+}
