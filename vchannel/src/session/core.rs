@@ -397,16 +397,22 @@ impl Core {
         let Some(link) = &mut self.links[link as usize] else {
             return Gathers::No;
         };
+        let waited = link.waits_before != self.waits;
+        link.waits_before = self.waits;
+        let is_first = link.gathered == 0;
         link.gathered += bytes;
         if link.is_gathering {
+            // Who waits for an answer to each message is not to wait for the progress thread too,
+            // which goes on as long as it finds something.
+            if waited && is_first {
+                return Gathers::No;
+            }
             if link.gathered < GATHER_BYTES {
                 return Gathers::Yes;
             }
             link.streamed_at = Some(now());
             return Gathers::No;
         }
-        let waited = link.waits_before != self.waits;
-        link.waits_before = self.waits;
         if waited {
             return Gathers::No;
         }

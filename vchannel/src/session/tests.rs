@@ -19,7 +19,7 @@ use madgate_tm::{
 use tempfile::TempDir;
 
 use super::Session;
-use super::core::{Core, SWEEP_MOST};
+use super::core::{Core, Gathers, SWEEP_MOST};
 use super::driver::{Driver, Patience};
 use super::input::{Input, InputError};
 use super::links::{CONTROL_BYTES_MOST, Link, LinkOutput, OUTBOX_BYTES};
@@ -538,4 +538,30 @@ fn answers_to_a_peer_that_takes_none_are_bounded() {
     }
     let waiting = output.lock().urgent.outbox.queued_bytes();
     assert!(waiting > 0 && waiting <= most, "{waiting} bytes");
+}
+
+#[test]
+fn who_waits_between_small_messages_is_not_held_back_where_others_gather() {
+    const BYTES: usize = 17;
+    let (_files, a, b) = pair("shm", ["a", "b"]);
+    let link = unknown_link(&a, &b);
+    let mut core = a.inner().lock();
+    let gathers = |core: &mut Core| core.gathers(link, BYTES, || Time(1_000_000));
+    let burst = std::array::from_fn(|_| gathers(&mut core));
+    assert_eq!(
+        burst,
+        [Gathers::No, Gathers::No, Gathers::Start, Gathers::Yes],
+        "the first has waited, the second is long after the last flush"
+    );
+    // What gathered leaves together, with whatever comes meanwhile.
+    core.waits += 1;
+    assert_eq!(gathers(&mut core), Gathers::Yes);
+    // From then on each message is waited for.
+    for _ in 0..3 {
+        core.links[link as usize].as_mut().unwrap().gathered = 0;
+        core.waits += 1;
+        assert_eq!(gathers(&mut core), Gathers::No);
+    }
+    core.links[link as usize].as_mut().unwrap().gathered = 0;
+    assert_eq!(gathers(&mut core), Gathers::Yes, "nobody has waited");
 }
