@@ -4,10 +4,12 @@
 
 #![allow(missing_docs, reason = "criterion's macros make public functions")]
 
+use std::sync::LazyLock;
 use std::thread;
 use std::time::Instant;
 
 use bytes::BytesMut;
+use core_affinity::CoreId;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 use madgate_tm::Poller;
@@ -16,9 +18,14 @@ use madgate_tm::Poller;
 const DEPTH: usize = 2;
 const BATCH_BYTES: usize = 1 << 20;
 
+/// The processors that this program may use: asked for before any thread is put on one of them, as
+/// threads inherit where they may run.
+static PROCESSORS: LazyLock<Vec<CoreId>> =
+    LazyLock::new(|| core_affinity::get_core_ids().unwrap_or_default());
+
 /// Puts the calling thread on one of the processors.
 fn pin(place: usize) {
-    let processors = core_affinity::get_core_ids().unwrap_or_default();
+    let processors = &*PROCESSORS;
     if let Some(processor) = processors.get(place % processors.len().max(1)) {
         // Where that is refused the figure is that of threads which move.
         let _ = core_affinity::set_for_current(*processor);
@@ -37,6 +44,7 @@ fn take(from: &Receiver<BytesMut>) -> Option<BytesMut> {
 }
 
 fn awake(criterion: &mut Criterion) {
+    LazyLock::force(&PROCESSORS);
     let mut group = criterion.benchmark_group("hand-over");
     group.throughput(Throughput::Elements(2));
     group.bench_function("a batch there and back, both threads awake", |bencher| {

@@ -59,6 +59,6 @@ pub use lane::{
 pub use pipe::{Pipe, Pipes};
 pub use poller::{Interest, Poller, Ready, Waker};
 pub use protocol::{
-    Endpoint, EndpointError, HslTuning, Protocol, ShmTuning, TcpTuning, Tuning, connect,
-    largest_frame, listen,
+    Endpoint, EndpointError, HslTuning, Protocol, ShmTuning, TcpTuning, Tuning, check_memory,
+    connect, largest_frame, listen,
 };

@@ -384,6 +384,24 @@ pub fn largest_frame(protocol: Protocol, tuning: &Tuning) -> usize {
     }
 }
 
+/// Says what is wrong with the memory that each lane of a network would take, if it is more than
+/// can be.
+///
+/// # Errors
+/// Which limit is passed.
+pub fn check_memory(protocol: Protocol, tuning: &Tuning) -> Result<(), &'static str> {
+    let lanes = [LaneClass::Urgent, LaneClass::Bulk];
+    match protocol {
+        Protocol::Tcp => Ok(()),
+        Protocol::Shm => lanes
+            .iter()
+            .try_for_each(|class| shm::check(&tuning.shm, *class)),
+        Protocol::Hsl => lanes
+            .iter()
+            .try_for_each(|class| hsl::check(&tuning.hsl, *class)),
+    }
+}
+
 /// Listens for peers. Resolving a host name may block; nothing else does.
 ///
 /// # Errors

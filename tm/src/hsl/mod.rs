@@ -61,7 +61,7 @@ use std::path::Path;
 pub use counters::{Counters, counters};
 pub use host::Mode;
 
-use crate::lane::{LaneError, Listener, Stranger};
+use crate::lane::{LaneClass, LaneError, Listener, Stranger};
 use crate::local::meeting;
 use crate::protocol::{Endpoint, HslTuning, Tuning};
 use crate::tcp;
@@ -111,6 +111,11 @@ impl Card {
             Self::Libfabric { .. } => FabricTerms::new(&tuning, None).map(drop),
         }
     }
+}
+
+/// Says what is wrong with the memory that such a lane would take.
+pub(crate) fn check(tuning: &HslTuning, class: LaneClass) -> Result<(), &'static str> {
+    layout::Geometry::tuned(tuning, class).map(drop)
 }
 
 /// Takes the place of `name` in `directory`.

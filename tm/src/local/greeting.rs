@@ -18,8 +18,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::cmsg_space;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketType, sockopt,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketType, sockopt,
 };
 
 use crate::lane::LaneClass;
@@ -142,12 +142,14 @@ impl Greeting {
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
         let mut into = [IoSliceMut::new(&mut bytes)];
         let received = match rustix::net::recvmsg(socket, &mut into, &mut control, flags) {
-            Ok(received) => received.bytes,
+            Ok(received) => received,
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {
                 return Err(GreetingError::NotYet);
             }
             Err(error) => return Err(GreetingError::Broken(error.into())),
         };
+        let lacks_some = received.flags.contains(ReturnFlags::CTRUNC);
+        let received = received.bytes;
         if received == 0 {
             return Err(GreetingError::Closed);
         }
@@ -161,6 +163,10 @@ impl Greeting {
             .collect();
         let greeting = Self::decode(&bytes[..received], dialect).map_err(GreetingError::Wrong)?;
         let expected = if greeting.connects { 2 } else { 1 };
+        if descriptors.len() < expected && lacks_some {
+            // The kernel keeps back what this process may not have.
+            return Err(GreetingError::Broken(rustix::io::Errno::MFILE.into()));
+        }
         if descriptors.len() != expected {
             let came = descriptors.len();
             return Err(GreetingError::Wrong(format!(

@@ -47,12 +47,17 @@ mod tests;
 use std::io;
 use std::path::Path;
 
-use crate::lane::{LaneError, Listener, Stranger};
+use crate::lane::{LaneClass, LaneError, Listener, Stranger};
 use crate::local::meeting;
 use crate::protocol::{Endpoint, ShmTuning};
 use terms::ShmTerms;
 
 const PROTOCOL: &str = "shm";
+
+/// Says what is wrong with the memory that such a lane would take.
+pub(crate) fn check(tuning: &ShmTuning, class: LaneClass) -> Result<(), &'static str> {
+    layout::Geometry::tuned(tuning, class).map(drop)
+}
 
 /// Takes the place of `name` in `directory`.
 pub(crate) fn listen(

@@ -100,7 +100,13 @@ fn islands(cluster: &Cluster, channel: &Channel) -> Vec<usize> {
 }
 
 fn check_network(cluster: &Cluster, network: NetworkId, span: &Range<usize>, report: &mut Report) {
-    let name = &cluster.network(network).name;
+    let described = cluster.network(network);
+    let name = &described.name;
+    if let Err(what) = madgate_tm::check_memory(described.protocol, &described.tuning) {
+        let message = format!("no link of network \"{name}\" can be made: {what}");
+        let help = "write smaller `slots`, `urgent_slots` or `slot_bytes`";
+        report.mistake(span, message, help);
+    }
     let nodes = cluster.nodes_on(network).take(2).count();
     if nodes < 2 {
         let some = if nodes == 1 {

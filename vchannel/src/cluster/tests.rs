@@ -500,6 +500,22 @@ fn slots_follow_the_mtu() {
 }
 
 #[test]
+fn lanes_that_would_take_too_much_memory_are_a_mistake() {
+    for keys in [
+        "protocol = \"shm\"\n",
+        "protocol = \"hsl\"\ntrust = \"memory\"\n",
+    ] {
+        let with = |slots: &str| {
+            let keys = format!("{keys}slots = {slots}\nslot_bytes = \"4MiB\"");
+            changed("protocol = \"shm\"", &keys)
+        };
+        with("100").unwrap();
+        let error = with("256").unwrap_err().to_string();
+        assert!(error.contains("can be made"), "{error}");
+    }
+}
+
+#[test]
 fn remote_write_is_described() {
     let shm = "protocol = \"shm\"";
     let with = |keys: &str| changed(shm, &format!("protocol = \"hsl\"\n{keys}"));

@@ -47,10 +47,10 @@ pub(super) enum FabricError {
 impl From<FabricError> for io::Error {
     fn from(error: FabricError) -> Self {
         let kind = match error {
-            FabricError::Library(_) | FabricError::NoNetwork { .. } => io::ErrorKind::NotFound,
-            FabricError::Interface { .. } | FabricError::TooSmall { .. } => {
-                io::ErrorKind::Unsupported
-            }
+            FabricError::Library(_)
+            | FabricError::NoNetwork { .. }
+            | FabricError::Interface { .. }
+            | FabricError::TooSmall { .. } => io::ErrorKind::Unsupported,
             FabricError::Call { .. } => io::ErrorKind::Other,
         };
         Self::new(kind, error)

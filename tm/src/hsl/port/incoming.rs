@@ -182,13 +182,16 @@ impl<T: Target> Incoming<T> {
         self.match_waiting();
     }
 
-    /// Finds memory for those that wait, in their order: what is posted, or a buffer.
+    /// Finds memory for those that wait, in their order: what is posted, or a buffer. One that fits
+    /// nowhere holds up none of those behind it.
     fn match_waiting(&mut self) {
-        while let Some((number, length)) = self.waiting.front().copied() {
+        let mut place = 0;
+        while let Some((number, length)) = self.waiting.get(place).copied() {
             let Some(memory) = self.memory_for(length) else {
-                return;
+                place += 1;
+                continue;
             };
-            self.waiting.pop_front();
+            self.waiting.remove(place);
             self.begun[number as usize] = Some(Begun {
                 memory,
                 length,

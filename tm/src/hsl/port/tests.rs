@@ -257,6 +257,39 @@ fn what_nothing_was_posted_for_goes_into_buffers_and_then_waits() {
 }
 
 #[test]
+fn a_request_that_fits_nowhere_holds_up_none_behind_it() {
+    let mut ports = pair(&tuned(Mode::Adaptive));
+    let long = pattern(PortTuning::default().buffer_bytes + 1);
+    let message = pattern(20_000);
+    let [posted, unposted] = [pattern(30_000), message.clone()];
+    for sent in [&long, &unposted, &posted] {
+        let sent = blocks(ports[0].arena(), &[sent.len()], sent);
+        ports[0].send(sent).unwrap();
+    }
+    for expected in [&unposted, &posted] {
+        let Arrived::Unposted(slot) = arrival(&mut ports) else {
+            panic!("nothing was posted");
+        };
+        assert_eq!(bytes_of(&slot), *expected, "there are buffers");
+    }
+    // What is posted is for the first that fits in it.
+    let sent = blocks(ports[0].arena(), &[message.len()], &message);
+    let memory = blocks(ports[1].arena(), &[message.len()], &[]);
+    ports[1].post(memory).unwrap();
+    ports[0].send(sent).unwrap();
+    let Arrived::Posted(memory, length) = arrival(&mut ports) else {
+        panic!("it was posted");
+    };
+    assert_eq!(gathered(&memory, length), message);
+    let memory = blocks(ports[1].arena(), &[long.len()], &[]);
+    ports[1].post(memory).unwrap();
+    let Arrived::Posted(memory, length) = arrival(&mut ports) else {
+        panic!("it was posted");
+    };
+    assert_eq!(gathered(&memory, length), long);
+}
+
+#[test]
 fn a_receiver_that_never_posts_bounds_its_sender() {
     let without_buffers = PortTuning {
         buffers: 0,
