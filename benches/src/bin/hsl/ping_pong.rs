@@ -26,6 +26,23 @@ struct Line<'a> {
     gb_per_s: f64,
 }
 
+/// What follows from all sizes of one way.
+#[derive(Debug, Serialize)]
+struct WayLine<'a> {
+    table: &'static str,
+    device: String,
+    how: &'a str,
+    memory: &'a str,
+    half_bandwidth_bytes: Option<usize>,
+}
+
+/// How much longer the smallest message takes with interrupts than with polling.
+#[derive(Debug, Serialize)]
+struct RatioLine {
+    table: &'static str,
+    ratio: f64,
+}
+
 /// One way, for all sizes.
 struct Way {
     how: How,
@@ -83,6 +100,9 @@ pub(crate) fn print(
             }
         }
     }
+    if ways.is_empty() {
+        return Err(io::Error::other("nothing could be measured: see above"));
+    }
     if let Some(folder) = plots {
         draw(&ways, &sizes, folder)?;
     }
@@ -132,7 +152,19 @@ fn print_json(wanted: &Wanted, ways: &[Way], sizes: &[usize]) -> io::Result<()> 
             gb_per_s: bandwidth(*bytes, *half_rtt_us),
         })
     });
-    json::print_lines(lines)
+    json::print_lines(lines)?;
+    let ways_alone = ways.iter().map(|way| WayLine {
+        table: "ping-pong-way",
+        device: wanted.name(),
+        how: way.how.name(),
+        memory: way.memory.name(),
+        half_bandwidth_bytes: half_bandwidth(way, sizes),
+    });
+    json::print_lines(ways_alone)?;
+    json::print_lines(interrupt_ratio(ways).map(|ratio| RatioLine {
+        table: "ping-pong-interrupt-ratio",
+        ratio,
+    }))
 }
 
 fn print_tables(ways: &[Way], sizes: &[usize]) -> io::Result<()> {
@@ -169,18 +201,22 @@ fn print_tables(ways: &[Way], sizes: &[usize]) -> io::Result<()> {
             }
         }
     }
-    let first = |how| {
-        let way = ways.iter().find(|way| way.how == how);
-        way.and_then(|way| way.half_rtt_us.first().copied())
-    };
-    if let (Some(interrupt), Some(polling)) = (first(How::Interrupt), first(How::Polling)) {
-        let ratio = interrupt / polling;
+    if let Some(ratio) = interrupt_ratio(ways) {
         writeln!(
             stdout,
             "\nlatency of interrupts against polling: {ratio:.2} (MPI-MPC: 26 µs / 15 µs = 1.73)"
         )?;
     }
     Ok(())
+}
+
+/// How much longer the smallest message takes with interrupts than with polling.
+fn interrupt_ratio(ways: &[Way]) -> Option<f64> {
+    let first = |how| {
+        let way = ways.iter().find(|way| way.how == how);
+        way.and_then(|way| way.half_rtt_us.first().copied())
+    };
+    Some(first(How::Interrupt)? / first(How::Polling)?)
 }
 
 /// The smallest size that reaches half of the highest bandwidth.
