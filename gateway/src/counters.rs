@@ -151,6 +151,8 @@ pub struct NetworkCounters {
     pub sending: Duration,
     /// Times that a lane took less than there was.
     pub blocked: u64,
+    /// Times that what was there for a lane had to wait for a rate.
+    pub held_back: u64,
     /// Times that the receiver slept.
     pub sleeps: u64,
     /// Times that the receiver left the network to the lookout.
@@ -181,6 +183,7 @@ impl NetworkCounters {
             (&mut period.sent_bytes, before.sent_bytes),
             (&mut period.sent_frames, before.sent_frames),
             (&mut period.blocked, before.blocked),
+            (&mut period.held_back, before.held_back),
             (&mut period.sleeps, before.sleeps),
             (&mut period.leaves, before.leaves),
             (&mut period.sender_sleeps, before.sender_sleeps),
@@ -228,6 +231,7 @@ pub(crate) struct NetworkTally {
     pub(crate) sends: AtomicU64,
     pub(crate) sent_bytes: AtomicU64,
     pub(crate) blocked: AtomicU64,
+    pub(crate) held_back: AtomicU64,
     pub(crate) sleeps: AtomicU64,
     pub(crate) leaves: AtomicU64,
 }
@@ -244,6 +248,7 @@ impl NetworkTally {
             sends: read(&self.sends),
             sent_bytes: read(&self.sent_bytes),
             blocked: read(&self.blocked),
+            held_back: read(&self.held_back),
             sleeps: read(&self.sleeps),
             leaves: read(&self.leaves),
             ..NetworkCounters::default()

@@ -66,7 +66,7 @@ impl Engine {
         watch: &mut Stopwatch,
     ) -> Result<(), Fault> {
         loop {
-            self.fill(link, output, touched);
+            self.fill(hub, link, output, touched);
             if !output.can_send() {
                 return Ok(());
             }
@@ -90,7 +90,7 @@ impl Engine {
     }
 
     /// Tells the flow table what has left, and takes what is next.
-    fn fill(&self, link: &Link, output: &mut Output, touched: &mut Touched) {
+    fn fill(&self, hub: &Hub, link: &Link, output: &mut Output, touched: &mut Touched) {
         let now = self.rate_time();
         let mut shared = self.lock();
         output.held_until = None;
@@ -135,6 +135,9 @@ impl Engine {
                         .push(frame.into_buffer(link.transit), Some(departed));
                 },
             );
+            if again.is_some() {
+                add(&hub.tally.held_back, 1);
+            }
             output.held_until = again.into_iter().chain(output.held_until).min();
         }
         if output.held_until.is_some() {

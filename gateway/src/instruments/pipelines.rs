@@ -63,7 +63,7 @@ impl HopLatency {
         Self(None)
     }
 
-    fn record(&mut self, stay: Duration, frames: u64) {
+    pub(crate) fn record(&mut self, stay: Duration, frames: u64) {
         if self.0.is_none() {
             // Its bounds are constants that it accepts.
             self.0 = Histogram::new_with_bounds(SHORTEST_NS, LONGEST_NS, DIGITS).ok();

@@ -12,6 +12,10 @@ const BUSY: f64 = 0.8;
 /// A flow that has no credit for more than this part of the time is limited by that.
 const PARKED: f64 = 0.2;
 
+/// Frames that stay for longer than this, and than two packets take to pass, wait for what they leave
+/// by.
+const QUEUED: Duration = Duration::from_millis(1);
+
 /// What decides how much passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
@@ -19,6 +23,8 @@ pub enum Limit {
     Stage(Stage),
     /// The network that frames leave by takes less than there is.
     NetworkAhead,
+    /// What leaves may not be faster, by the cluster file.
+    Rate,
     /// The destination, or a gateway before it, does not promise more.
     CreditAhead,
     /// This gateway has no memory to promise.
@@ -32,6 +38,7 @@ impl fmt::Display for Limit {
         match self {
             Self::Stage(stage) => write!(f, "{stage} at the gateway"),
             Self::NetworkAhead => f.write_str("the network that frames leave by"),
+            Self::Rate => f.write_str("a rate that the cluster file sets"),
             Self::CreditAhead => f.write_str("credit of the destination"),
             Self::Memory => f.write_str("memory of the gateway"),
             Self::Source => f.write_str("the source, or the network that frames come by"),
@@ -86,7 +93,7 @@ impl Observation {
             packet_bytes,
             pipeline,
             period: period.uptime.mul_f64(1.0 / packets),
-            limit: limit(period, &pipeline, packet_bytes, packets, far),
+            limit: limit(period, &pipeline, packet_bytes, packets, (way, far)),
         })
     }
 
@@ -123,13 +130,19 @@ fn limit(
     pipeline: &Pipeline,
     packet_bytes: usize,
     packets: f64,
-    far: &NetworkCounters,
+    (way, far): (&PipelineCounters, &NetworkCounters),
 ) -> Limit {
     let all = period.uptime.as_secs_f64().max(1e-9);
     let busy = pipeline.period(packet_bytes).as_secs_f64() * packets / all;
     let blocked = float_of(far.blocked) / float_of(far.sends.max(1));
+    let each = period.uptime.mul_f64(1.0 / packets);
+    let waits = way.hop.quantile(0.5) > QUEUED.max(each * 2);
     if busy > BUSY {
         Limit::Stage(pipeline.slowest(packet_bytes))
+    } else if waits && far.held_back > 0 {
+        Limit::Rate
+    } else if waits && far.blocked > 0 {
+        Limit::NetworkAhead
     } else if period.parked_memory.as_secs_f64() > PARKED * all {
         Limit::Memory
     } else if period.parked_ahead.as_secs_f64() > PARKED * all {
@@ -257,6 +270,14 @@ mod tests {
         let mut blocked = period();
         blocked.networks[1].blocked = 300;
         assert_eq!(limit_of(&blocked), Limit::NetworkAhead);
+        // Few calls find the lane full, but frames wait for it; or for a rate.
+        let mut queued = period();
+        queued.networks[1].blocked = 80;
+        assert_eq!(limit_of(&queued), Limit::Source);
+        queued.pipelines[0].hop.record(SECOND / 20, 1000);
+        assert_eq!(limit_of(&queued), Limit::NetworkAhead);
+        queued.networks[1].held_back = 500;
+        assert_eq!(limit_of(&queued), Limit::Rate);
         blocked.parked_ahead = SECOND / 2;
         assert_eq!(limit_of(&blocked), Limit::CreditAhead);
         blocked.parked_memory = SECOND / 2;

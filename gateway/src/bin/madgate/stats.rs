@@ -34,6 +34,7 @@ pub(crate) fn object(counters: &Counters) -> Value {
                 "sends": network.sends,
                 "sent_bytes": network.sent_bytes,
                 "blocked": network.blocked,
+                "held_back": network.held_back,
                 "sleeps": network.sleeps,
                 "leaves": network.leaves,
                 "received_frames": network.received_frames,
