@@ -99,7 +99,7 @@ struct Tuning {
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Writes a report with plots to this file, as HTML.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE.html", value_parser = page)]
     report: Option<PathBuf>,
     /// Prints one JSON object at the end, and what happens meanwhile to stderr.
     #[arg(long)]
@@ -112,6 +112,18 @@ fn budget(text: &str) -> Result<Duration, String> {
         Ok(budget)
     } else {
         Err("expected 5 s at least, and a day at most".to_owned())
+    }
+}
+
+/// The name of a page.
+fn page(name: &str) -> Result<PathBuf, String> {
+    let file = PathBuf::from(name);
+    match file.extension() {
+        Some(kind) if kind != "html" && kind != "htm" => Err(format!(
+            "the report is a page with its plots in it: call it {}",
+            file.with_extension("html").display()
+        )),
+        _ => Ok(file),
     }
 }
 

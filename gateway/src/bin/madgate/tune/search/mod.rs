@@ -4,7 +4,8 @@
 //!   screen  every value once or twice, beside what is in force, nearest first
 //!   race    the promising ones, best first, in pairs with what is in force:
 //!           taken over when they are surely better, dropped when they are not
-//!           (again, around what has been found, while that changes anything)
+//!           (again, around what has been found, while that changes anything;
+//!           or, where nothing was found, with values that there was no time for)
 //!   verify  what was found against what was there, in fresh pairs
 //! ```
 //!
@@ -136,6 +137,7 @@ pub(crate) fn search<S: Surface>(
             break;
         }
     }
+    search.go_on_with_the_rest()?;
     let found = search.incumbent.clone();
     search.conclude(found)
 }
@@ -151,6 +153,8 @@ struct Search<'a, S> {
     steps: Vec<Step>,
     /// Points that cannot be had.
     refused: Vec<Point>,
+    /// Whether nothing was found among the values that were looked at, and others are.
+    is_late: bool,
     /// Values of knobs that were looked at.
     seen: HashSet<(usize, usize)>,
     unseen: usize,
@@ -168,12 +172,28 @@ impl<'a, S: Surface> Search<'a, S> {
             incumbent: present(dimensions),
             steps: Vec::new(),
             refused: Vec::new(),
+            is_late: false,
             // What is there is looked at all the time.
             seen: present(dimensions).into_iter().enumerate().collect(),
             unseen: 0,
             samples: 0,
             cost: Duration::ZERO,
         }
+    }
+
+    /// Where nothing has been found, nothing needs a verdict, and what was kept for one, but for the
+    /// fewest pairs, is spent on values that nobody has looked at.
+    fn go_on_with_the_rest(&mut self) -> Result<(), S::Error> {
+        self.is_late = true;
+        while self.unseen > 0 && self.incumbent == present(self.dimensions) {
+            let before = self.samples;
+            let candidates = self.screen()?;
+            self.race(candidates)?;
+            if self.samples == before {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// The score of a point; `None`: it cannot be had.
@@ -234,6 +254,9 @@ impl<'a, S: Surface> Search<'a, S> {
     fn search_end(&self) -> Duration {
         let pairs = u32::try_from(*VERIFIED_PAIRS.start()).unwrap_or(u32::MAX);
         let least = self.cost * pairs * 2 + self.cost;
+        if self.is_late {
+            return self.budget.saturating_sub(least.min(self.budget / 2));
+        }
         let most = u32::try_from(*VERIFIED_PAIRS.end()).unwrap_or(u32::MAX);
         let kept = (self.cost * most * 2 + self.cost).min(self.budget.mul_f64(VERIFYING_PART));
         self.budget

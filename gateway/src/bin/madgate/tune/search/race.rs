@@ -6,6 +6,11 @@ use crate::tune::statistics::{Estimate, LEAST_FIGURES};
 
 /// Who looked worse than this is not raced. Below one, as a first look may have been unlucky.
 const LEAST_PROMISE: f64 = 0.98;
+/// While there are values that nobody has looked at: they are worth more than races of who hardly
+/// looked better,
+const LEAST_PROMISE_BEFORE_OTHERS: f64 = 1.0 + LEAST_GAIN;
+/// and than many races.
+const RACES_BEFORE_OTHERS: usize = 2;
 /// After so many pairs, who is not ahead is out.
 const FIRST_PAIRS: usize = 3;
 /// After so many, who is not surely ahead is out.
@@ -23,12 +28,19 @@ impl<S: Surface> Search<'_, S> {
     /// Races candidates, the most promising first. Returns whether any was taken over.
     pub(super) fn race(&mut self, mut candidates: Vec<Candidate>) -> Result<bool, S::Error> {
         let mut has_changed = false;
-        while !candidates.is_empty() {
+        let (least, most) = if self.unseen > 0 {
+            (LEAST_PROMISE_BEFORE_OTHERS, RACES_BEFORE_OTHERS)
+        } else {
+            (LEAST_PROMISE, usize::MAX)
+        };
+        let mut lost = 0;
+        while !candidates.is_empty() && lost < most {
             let candidate = candidates.remove(0);
-            if candidate.promise() < LEAST_PROMISE {
+            if candidate.promise() < least {
                 break;
             }
             let Some(gain) = self.challenge(&candidate)? else {
+                lost += 1;
                 continue;
             };
             has_changed = true;

@@ -9,6 +9,8 @@ use crate::tune::statistics::geometric_mean;
 const GROUP: usize = 4;
 /// The part of the time for searching that one screening may take.
 const SCREENING_PART: f64 = 0.5;
+/// The same when it is late: races are few then.
+const LATE_SCREENING_PART: f64 = 0.75;
 /// Looks at the same value in one screening: all values once, then the better half again.
 const LOOKS: usize = 2;
 
@@ -29,10 +31,13 @@ impl Candidate {
 }
 
 impl<S: Surface> Search<'_, S> {
-    /// Looks at every value of every knob, and returns those that there was time for, the most
-    /// promising first.
+    /// Looks at every value of every knob (when it is late, at those that were not looked at), and
+    /// returns those that there was time for, the most promising first.
     pub(super) fn screen(&mut self) -> Result<Vec<Candidate>, S::Error> {
         let mut candidates = self.neighbours();
+        if self.is_late {
+            candidates.retain(|it| !self.seen.contains(&(it.dimension, it.value)));
+        }
         // What one measurement costs is not known before the second one: the first has set up what the
         // others find there.
         while self.samples < 2 && self.surface.elapsed() < self.search_end() {
@@ -43,7 +48,12 @@ impl<S: Surface> Search<'_, S> {
         }
         let began = self.surface.elapsed();
         let time = self.search_end().saturating_sub(began);
-        let end = began + time.mul_f64(SCREENING_PART);
+        let part = if self.is_late {
+            LATE_SCREENING_PART
+        } else {
+            SCREENING_PART
+        };
+        let end = began + time.mul_f64(part);
         for look in 0..LOOKS {
             self.look_at(&mut candidates, end)?;
             self.note_looks(&candidates, look + 1);

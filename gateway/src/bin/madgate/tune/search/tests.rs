@@ -106,6 +106,32 @@ impl Surface for Made {
     fn note(&mut self, _step: &Step) {}
 }
 
+#[test]
+fn time_that_no_verdict_needs_is_for_values_that_nobody_has_looked_at() {
+    // Forty values that are all the same, or worse; and a good one, far from what is there.
+    let flat = [1.0; 6];
+    let mut far = flat;
+    far[5] = 1.6;
+    let mut found = 0;
+    for seed in 0..20 {
+        let mut surface = Made::new(
+            &[&flat, &flat, &flat, &flat, &flat, &flat, &far],
+            0.02,
+            seed,
+        );
+        let (point, outcome) = surface.searched(40);
+        let is_found = point == [0, 0, 0, 0, 0, 0, 5];
+        found += usize::from(is_found);
+        let used = surface.now.as_secs_f64() / 40.0;
+        assert!(
+            is_found || outcome.unseen == 0 || used > 0.65,
+            "{used} of the time, {} untried",
+            outcome.unseen
+        );
+    }
+    assert!(found >= 8, "{found} of 20");
+}
+
 const HILLS: [&[f64]; 8] = [
     &[1.0, 1.15, 1.3, 1.2, 0.8],
     &[1.0, 0.9, 0.7],
