@@ -38,6 +38,11 @@ struct Row {
 
 impl Row {
     fn new(megabits: &[u32]) -> Self {
+        Self::limited(megabits, None)
+    }
+
+    /// The same, with a `rate` for the last network.
+    fn limited(megabits: &[u32], rate: Option<u32>) -> Self {
         let hosts: Vec<_> = (0..=megabits.len()).map(|_| Host::new().unwrap()).collect();
         let mut addresses: Vec<Vec<(String, Ipv4Addr)>> = vec![Vec::new(); hosts.len()];
         let mut names = Vec::new();
@@ -49,7 +54,13 @@ impl Row {
             names.push(name);
         }
         let names: Vec<_> = names.iter().map(String::as_str).collect();
-        let mut plan = Plan::new("").networks(&names);
+        let mut plan = Plan::new("");
+        for (place, name) in names.iter().enumerate() {
+            let is_last = place + 1 == names.len();
+            let rate = rate.filter(|_| is_last);
+            let keys = rate.map_or_else(String::new, |rate| format!("rate = \"{rate}Mbit/s\""));
+            plan = plan.networks_with(&[name], &keys);
+        }
         for (place, addresses) in addresses.iter().enumerate() {
             let addresses: Vec<_> = addresses
                 .iter()
@@ -167,4 +178,39 @@ fn one_gateway_to_a_slow_network() {
 #[test]
 fn one_gateway_between_fast_networks() {
     slower_link_decides(&[5000, 5000], &Ways::There);
+}
+
+/// What a gateway may send into the slower network, in Mbit/s.
+const LIMIT: u32 = 100;
+/// The same in megabytes of payload per second.
+const LIMIT_MEGABYTES: f64 = 12.5;
+/// A gateway makes up for what it could not send in ten milliseconds, and what is counted begins and
+/// ends with whole messages.
+const MORE: f64 = 1.1;
+
+/// The testbed of the paper's figure 7: what comes out of the slower network goes on at its full rate,
+/// however much there is for it, and what goes into it keeps to what it may have.
+#[test]
+fn a_limit_holds_one_direction_and_leaves_the_other_alone() {
+    if !have(available()) {
+        return;
+    }
+    let _alone = alone();
+    let mut row = Row::limited(&[1000, 300], Some(LIMIT));
+    let (there, back) = ((0, 2), (2, 0));
+    let mut limited = Vec::new();
+    alternate("into the limited network, of its rate", LEAST, || {
+        let rates = row.rates(&[there, back]);
+        // By receiver: the first node has what came back.
+        limited.push(rates[1]);
+        (rates[1], LIMIT_MEGABYTES)
+    });
+    assert!(
+        limited.iter().all(|rate| *rate <= LIMIT_MEGABYTES * MORE),
+        "{limited:.1?} MB/s"
+    );
+    alternate("out of it, beside what is limited", LEAST, || {
+        let beside = row.rates(&[there, back])[0];
+        (beside, row.rates(&[back])[0])
+    });
 }
