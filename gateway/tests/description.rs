@@ -98,6 +98,24 @@ fn check_says_what_the_file_describes() {
 }
 
 #[test]
+fn check_says_how_fast_gateways_may_send() {
+    let text = DEMO
+        .replace(
+            "protocol = \"tcp\"",
+            "protocol = \"tcp\"\nrate = \"2Gbit/s\"",
+        )
+        .replace("name = \"a[0-3]\"", "name = \"a[0-3]\"\nrate = \"8Mbit/s\"");
+    let folder = Folder::with(&text);
+    let said = stdout(&madgate(&["check"], &folder.cluster(), &[]));
+    for expected in [
+        "  rate          each gateway sends 2Gbit/s at most\n",
+        "                and 8Mbit/s at most to each of a[0-3]\n",
+    ] {
+        assert!(said.contains(expected), "{said}");
+    }
+}
+
+#[test]
 fn check_says_everything_that_is_wrong() {
     let folder = Folder::with(
         &DEMO

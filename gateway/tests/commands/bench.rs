@@ -118,6 +118,9 @@ fn floods_and_single_messages_are_measured() {
     let sizes: Vec<_> = pings.iter().map(|one| &one["message_bytes"]).collect();
     // Every size in every time.
     assert_eq!(sizes, [8, 8, 8, 1 << 20, 1 << 20, 1 << 20]);
+    let seconds = |one: &Value| one["time_s"].as_f64().unwrap();
+    let times: Vec<_> = pings[..3].iter().map(seconds).collect();
+    assert_eq!(times, [0.05, 0.02, 0.04]);
     for ping in &pings {
         check_times(ping);
         assert!(ping["mb_per_s"].as_f64().unwrap() > 0.0);
@@ -194,7 +197,10 @@ fn results_are_drawn_and_told_as_they_come() {
     ];
     let lines = bench(&world, "b0", &more);
     let is_progress = |line: &&Value| line["progress"] == true;
-    assert!(lines.iter().any(|line| is_progress(&line)), "{lines:?}");
+    let progress = lines.iter().find(is_progress);
+    let progress = progress.unwrap_or_else(|| panic!("{lines:?}"));
+    assert_eq!(progress["message_bytes"], 8);
+    assert_eq!(progress["direction"], lines[lines.len() - 1]["direction"]);
     assert_eq!(lines.iter().filter(|line| !is_progress(line)).count(), 2);
     let svg = fs::read_to_string(svg).unwrap();
     assert!(svg.contains("64KiB") && svg.contains("<circle"), "{svg}");
@@ -204,6 +210,15 @@ fn results_are_drawn_and_told_as_they_come() {
         .end();
     plotted.succeeded();
     assert!(plotted.stdout.contains('█') && plotted.stdout.contains("p99"));
+    assert!(!plotted.stdout.contains("20ms"), "{}", plotted.stdout);
+
+    // Which line and which curve is of which time has to be said where there are several.
+    let several = ["pingpong", "--time", "20ms,30ms", "--plot"];
+    let plotted = world.start_bench(&several).end();
+    plotted.succeeded();
+    for said in ["in 20ms: ", "in 30ms: ", "p99, 20ms", "p99, 30ms"] {
+        assert!(plotted.stdout.contains(said), "{said}: {}", plotted.stdout);
+    }
 }
 
 #[test]

@@ -254,15 +254,22 @@ fn what_cannot_be_written_is_said_before_anything_is_measured() {
     let before = text(&world);
     // Nobody is there who could be asked.
     let missing = world.path("missing").join("tuned.toml");
+    let page = missing.with_extension("html");
     let folder = world.path(".");
     for (option, path) in [
         ("--output", &missing),
         ("--output", &folder),
-        ("--report", &missing),
+        ("--report", &page),
     ] {
         let ended = world.start_tune(&[option, path.to_str().unwrap()]).end();
         ended.failed_with(&["cannot write ", path.to_str().unwrap()]);
     }
+    let picture = world.path("report.svg");
+    let ended = world
+        .start_tune(&["--report", picture.to_str().unwrap()])
+        .end();
+    assert!(ended.stderr.contains("report.html"), "{}", ended.stderr);
+    assert!(!picture.exists());
     assert_eq!(text(&world), before);
     assert_tidy(&world);
 }

@@ -128,6 +128,16 @@ fn tcp_to_tcp_through_memory() {
 }
 
 #[test]
+fn payloads_are_received_where_they_leave_from_always_or_never() {
+    for direct in ["1KiB", "16MiB"] {
+        let settings = format!("[gateway]\nsplice = false\ndirect = \"{direct}\"");
+        for right in ["tcp", "shm"] {
+            there_and_back("tcp", right, &settings);
+        }
+    }
+}
+
+#[test]
 fn what_goes_through_the_senders_is_sent_by_them() {
     let counters = there_and_back("tcp", "shm", "[gateway]\nhandover = \"thread\"");
     for network in &counters.networks {

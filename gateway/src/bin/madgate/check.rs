@@ -1,14 +1,16 @@
 //! `madgate check`: what a cluster file describes, and everything that is wrong with it.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
 use madgate_gateway::Gateway;
+use madgate_gtm::transit::Rate;
 use madgate_tm::Protocol;
 use madgate_tm::hsl::Card;
 use madgate_vchannel::cluster::{
-    ChannelId, Cluster, ClusterError, MAX_MISTAKES, Mistake, NodeId, compact_names,
+    ChannelId, Cluster, ClusterError, MAX_MISTAKES, Mistake, NetworkId, NodeId, compact_names,
     format_duration, format_rate, format_size,
 };
 use madgate_vchannel::handshake::SessionKey;
@@ -157,6 +159,10 @@ fn describe_into(cluster: &Cluster, out: &mut String) -> std::fmt::Result {
             let rate = format_rate(rate);
             writeln!(out, "  rate          each gateway sends {rate} at most")?;
         }
+        for (rate, nodes) in rates_of_nodes(cluster, network) {
+            let (rate, nodes) = (format_rate(rate), compact_names(nodes, LISTED_RANGES));
+            writeln!(out, "                and {rate} at most to each of {nodes}")?;
+        }
     }
     more(out, cluster.networks().len(), "network")?;
 
@@ -185,6 +191,17 @@ fn describe_into(cluster: &Cluster, out: &mut String) -> std::fmt::Result {
         describe_channel(cluster, channel, out)?;
     }
     more(out, cluster.channels().len(), "channel")
+}
+
+/// How fast a gateway may send to nodes of a network, and to which.
+fn rates_of_nodes(cluster: &Cluster, network: NetworkId) -> BTreeMap<Rate, Vec<&str>> {
+    let mut rates: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for node in cluster.nodes_on(network) {
+        if let Some(rate) = cluster.node_rate(node) {
+            rates.entry(rate).or_default().push(cluster.node_name(node));
+        }
+    }
+    rates
 }
 
 fn describe_channel(cluster: &Cluster, id: ChannelId, out: &mut String) -> std::fmt::Result {

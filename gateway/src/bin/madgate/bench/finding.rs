@@ -1,7 +1,9 @@
 //! What a bench finds, as a line for people and as JSON.
 
+use std::time::Duration;
+
 use hdrhistogram::Histogram;
-use madgate_vchannel::cluster::format_size;
+use madgate_vchannel::cluster::{format_duration, format_size};
 use serde::Serialize;
 
 use super::Direction;
@@ -23,6 +25,11 @@ pub(super) struct Finding {
     pub(super) bench: &'static str,
     pub(super) from: String,
     pub(super) to: String,
+    /// For how long it was to be measured.
+    pub(super) time_s: f64,
+    /// Whether people are told, too.
+    #[serde(skip)]
+    pub(super) says_time: bool,
     #[serde(flatten)]
     pub(super) figures: Figures,
     pub(super) gateways: Vec<Seen>,
@@ -168,6 +175,10 @@ impl Finding {
             _ => "->",
         };
         let mut text = format!("{} {arrow} {}  {size:>8}  ", self.from, self.to);
+        if self.says_time {
+            let time = Duration::from_secs_f64(self.time_s);
+            text += &format!("in {}: ", format_duration(time));
+        }
         text += &self.figures.text();
         for seen in &self.gateways {
             let busiest = seen.pipelines.iter().map(|way| way.measured_mb_per_s);
@@ -204,12 +215,13 @@ impl SeenPipeline {
 
 impl Figures {
     /// Adds what was found to a chart: messages per second where these count, otherwise what
-    /// each kind is about.
-    pub(super) fn chart(&self, by_messages: bool, chart: &mut Chart) {
+    /// each kind is about. What was measured `beside` the size is part of each curve's name.
+    pub(super) fn chart(&self, by_messages: bool, beside: &str, chart: &mut Chart) {
         let bytes = self.message_bytes();
+        let mut add = |name: &str, value| chart.add(&format!("{name}{beside}"), bytes, value);
         match self {
             Self::Latency(one) => {
-                let beside = one
+                let load = one
                     .load
                     .map_or_else(String::new, |(percent, _)| format!(", load {percent} %"));
                 for (name, value) in [
@@ -217,21 +229,21 @@ impl Figures {
                     ("p90", one.times.p90_us),
                     ("p99", one.times.p99_us),
                 ] {
-                    chart.add(&format!("{name}{beside}"), bytes, value);
+                    add(&format!("{name}{load}"), value);
                 }
             }
-            Self::OneWay(one) => chart.add("one message at a time", bytes, one.mb_per_s),
+            Self::OneWay(one) => add("one message at a time", one.mb_per_s),
             Self::Throughput(one) if by_messages => {
-                chart.add("messages", bytes, one.messages_per_s);
+                add("messages", one.messages_per_s);
             }
             Self::Throughput(one) => {
                 if one.direction == Direction::Both {
-                    chart.add("there", bytes, one.there_mb_per_s);
-                    chart.add("back", bytes, one.back_mb_per_s);
+                    add("there", one.there_mb_per_s);
+                    add("back", one.back_mb_per_s);
                 }
-                chart.add("in all", bytes, one.mb_per_s);
+                add("in all", one.mb_per_s);
             }
-            Self::Many(one) => chart.add("all flows", bytes, one.mb_per_s),
+            Self::Many(one) => add("all flows", one.mb_per_s),
         }
     }
 

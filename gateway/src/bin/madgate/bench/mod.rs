@@ -25,6 +25,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use madgate_vchannel::cluster::format_duration;
 use madgate_vchannel::{Channel, Cluster, NodeId, Session};
 
 use crate::failure::{Context, Failure};
@@ -184,7 +185,8 @@ impl Bench<'_> {
                 let seen = gateways.end()?;
                 let doubts = doubts::doubts(spinners, watch.end());
                 let partner = partner.name().to_owned();
-                self.tell(node.to_owned(), partner, figures, &seen, &doubts)?;
+                let ends = [node.to_owned(), partner];
+                self.tell(ends, plan.time, figures, &seen, &doubts)?;
             }
         }
         drop(loader);
@@ -225,8 +227,8 @@ impl Bench<'_> {
         let found = match self.kind {
             Kind::Ping => Figures::OneWay(latency::one_way(partner, size, plan)?),
             Kind::Stream | Kind::Flood => {
-                let progress = Progress::every(arguments.interval, arguments.json);
                 let direction = arguments.direction;
+                let progress = Progress::every(arguments.interval, arguments.json, size, direction);
                 Figures::Throughput(stream::stream(partner, size, direction, plan, &progress)?)
             }
             Kind::Pingpong | Kind::Loaded | Kind::Many => {
@@ -319,7 +321,8 @@ impl Bench<'_> {
             let seen = gateways.end()?;
             let doubts = doubts::doubts(spinners, watch.end());
             let figures = Figures::Many(found);
-            self.tell(nodes.join(","), to.join(","), figures, &seen, &doubts)?;
+            let ends = [nodes.join(","), to.join(",")];
+            self.tell(ends, plan.time, figures, &seen, &doubts)?;
         }
         drop(ends);
         for session in sessions {
@@ -363,13 +366,20 @@ impl Bench<'_> {
 
     fn tell(
         &mut self,
-        from: String,
-        to: String,
+        [from, to]: [String; 2],
+        time: Duration,
         figures: Figures,
         seen: &[crate::service::seen::Seen],
         doubts: &[String],
     ) -> Result<(), Failure> {
-        figures.chart(self.kind == Kind::Flood, &mut self.charted);
+        // Where there is one time for all, everybody knows it.
+        let says_time = self.arguments.time.len() > 1;
+        let beside = if says_time {
+            format!(", {}", format_duration(time))
+        } else {
+            String::new()
+        };
+        figures.chart(self.kind == Kind::Flood, &beside, &mut self.charted);
         for doubt in doubts {
             say(&format!(
                 "madgate: these figures are not to be trusted: {doubt}"
@@ -379,6 +389,8 @@ impl Bench<'_> {
             bench: self.kind.name(),
             from,
             to,
+            time_s: time.as_secs_f64(),
+            says_time,
             figures,
             gateways: seen.to_vec(),
             doubts: doubts.to_vec(),

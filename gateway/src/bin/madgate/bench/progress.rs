@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
+use super::Direction;
 use crate::output::print;
 use crate::units::{float, rate};
 
@@ -14,17 +15,25 @@ pub(super) struct Progress {
     /// `None`: nothing is said.
     interval: Option<Duration>,
     is_json: bool,
+    /// What is measured: the bytes of a message, and which way they go.
+    of: (usize, Direction),
     started: Cell<Instant>,
     said: Cell<Instant>,
     bytes: Cell<u64>,
 }
 
 impl Progress {
-    pub(super) fn every(interval: Option<Duration>, is_json: bool) -> Self {
+    pub(super) fn every(
+        interval: Option<Duration>,
+        is_json: bool,
+        message_bytes: usize,
+        direction: Direction,
+    ) -> Self {
         let started = Instant::now();
         Self {
             interval,
             is_json,
+            of: (message_bytes, direction),
             started: Cell::new(started),
             said: Cell::new(started),
             bytes: Cell::new(0),
@@ -32,7 +41,7 @@ impl Progress {
     }
 
     pub(super) fn none() -> Self {
-        Self::every(None, false)
+        Self::every(None, false, 0, Direction::There)
     }
 
     /// What counts begins now, which is what this returns.
@@ -63,7 +72,14 @@ impl Progress {
         let at_s = self.started.get().elapsed().as_secs_f64();
         if self.is_json {
             let mb_per_s = float(self.bytes.get()) / between.as_secs_f64() / 1e6;
-            let line = json!({ "progress": true, "at_s": at_s, "mb_per_s": mb_per_s });
+            let (message_bytes, direction) = self.of;
+            let line = json!({
+                "progress": true,
+                "message_bytes": message_bytes,
+                "direction": direction,
+                "at_s": at_s,
+                "mb_per_s": mb_per_s,
+            });
             format!("{line}\n")
         } else {
             format!("  at {at_s:.1} s: {}\n", rate(self.bytes.get(), between))
