@@ -27,13 +27,16 @@ fn many(senders: usize, right: &str) -> World {
         .channel("other", &["left", "right"])
 }
 
-fn assert_bounded(gateway: &Gateway) {
+fn assert_bounded(gateway: &Gateway, right: &str) {
     let counters = gateway.counters();
-    assert!(counters.promised_bytes <= 32 << 20, "{counters:#?}");
+    assert!(
+        counters.promised_bytes <= 32 << 20,
+        "{right}: {counters:#?}"
+    );
     assert_eq!(
         (counters.stale, counters.misbehaved),
         (0, 0),
-        "{counters:#?}"
+        "{right}: {counters:#?}"
     );
 }
 
@@ -53,7 +56,7 @@ fn three_go_on(right: &str) {
             scope.spawn(move || receive_all(b, lengths));
         }
     });
-    assert_bounded(&gateway);
+    assert_bounded(&gateway, right);
     receive_all(&b[3], &stuck);
 }
 
@@ -91,5 +94,5 @@ fn one_channel_does_not_block_the_other() {
     send_from(&a, "b0", 12, &[8]);
     receive_all(&b, &stuck);
     receive_from(&b, 12, &[8]);
-    assert_bounded(&gateway);
+    assert_bounded(&gateway, "tcp");
 }

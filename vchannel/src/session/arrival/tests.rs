@@ -288,3 +288,53 @@ fn a_source_that_falls_silent_is_forgotten() {
     core.handle_timeout(due);
     assert_eq!(core.budget.promised(), before);
 }
+
+#[test]
+fn a_whole_message_is_taken_in_one_step_only_where_all_is_as_usual() {
+    let scene = Scene::new();
+    let mut core = scene.session.inner().lock();
+    scene.open(&mut core, 7);
+    let index = core.in_by_key[&scene.key] as usize;
+    let descriptor = Descriptor::new(3, SendMode::Safer, ReceiveMode::Cheaper).unwrap();
+    let payload = [&descriptor.to_bytes()[..], b"abc"].concat();
+    let whole = |flags: Flags, position: u64| {
+        let mut header = scene.header(7, position, &payload);
+        header.flags = flags.with(Flags::DESCRIBED);
+        let mut sum = checksum::Running::start(&header);
+        sum.update(&payload);
+        header.checksum = sum.finish();
+        [&header.to_bytes()[..], &payload].concat()
+    };
+    let take = |core: &mut Core, link: u32, frame: &[u8]| {
+        let header = Header::check(frame.first_chunk().unwrap()).unwrap();
+        let payload = &frame[madgate_gtm::wire::HEADER_BYTES..];
+        core.take_whole(link, header, frame, payload, Time(0))
+    };
+    let usual = whole(Flags::END, 0);
+    let mut damaged = usual.clone();
+    *damaged.last_mut().unwrap() ^= 1;
+    for (link, frame, what) in [
+        (scene.link + 1, &usual, "of another link"),
+        (scene.link, &damaged, "damaged"),
+        (scene.link, &whole(Flags::NONE, 0), "not the end"),
+        (scene.link, &whole(Flags::END.with(Flags::WANT), 0), "asks"),
+        (scene.link, &whole(Flags::END, 139), "ahead"),
+    ] {
+        assert!(!take(&mut core, link, frame), "{what}");
+    }
+    core.in_flows[index].is_discarding = true;
+    assert!(!take(&mut core, scene.link, &usual), "another is discarded");
+    core.in_flows[index].is_discarding = false;
+    let ahead = (scene.header(7, 139, &payload), Bytes::new());
+    core.in_flows[index].held.insert(139, ahead);
+    assert!(!take(&mut core, scene.link, &usual), "others are held");
+    core.in_flows[index].held.clear();
+    assert_eq!(core.in_flows[index].flow.delivered(), 0);
+    assert!(core.in_flows[index].inbox.is_empty() && core.channels[0].flows.is_empty());
+
+    assert!(take(&mut core, scene.link, &usual));
+    assert_eq!(core.in_flows[index].flow.delivered(), 139);
+    assert_eq!(core.channels[0].flows, [u32::try_from(index).unwrap()]);
+    assert_eq!(core.timed.len(), 1, "it is acknowledged in time");
+    assert!(!take(&mut core, scene.link, &usual), "a duplicate");
+}

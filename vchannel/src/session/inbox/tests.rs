@@ -112,3 +112,26 @@ fn a_message_that_is_discarded_ends_before_a_bundle() {
     assert!(inbox.discard_message());
     assert_eq!(take(&mut inbox, 9), Some(vec![2; 9]));
 }
+
+#[test]
+fn whole_messages_come_out_in_their_order_whatever_they_are_among() {
+    let mut inbox = Inbox::default();
+    let whole = |length: usize, fill: u8| bundle(&[(length, fill)])[1..].to_vec();
+    inbox.push_whole(&whole(8, 1), CHARGE);
+    assert!(!inbox.is_empty());
+    inbox.push_whole(&whole(3, 2), CHARGE);
+    push_part(&mut inbox, 2, 2, &[3; 2], true);
+    inbox.push_whole(&whole(0, 0), CHARGE);
+    // A message that has begun behind them, and vanishes, takes none of them with it.
+    push_part(&mut inbox, 4, 9, &[4; 5], false);
+    inbox.break_message(4, false, Broken::Aborted);
+    for (length, fill) in [(8, 1), (3, 2), (2, 3), (0, 0)] {
+        assert_eq!(take(&mut inbox, length), Some(vec![fill; length]));
+    }
+    assert!(inbox.is_empty());
+    assert_eq!(inbox.take_consumed(), 5 * CHARGE);
+    // With nothing else there the next one is first again.
+    inbox.push_whole(&whole(72, 5), CHARGE);
+    assert_eq!(take(&mut inbox, 72), Some(vec![5; 72]));
+    assert_eq!(take(&mut inbox, 1), None);
+}
