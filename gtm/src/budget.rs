@@ -3,15 +3,25 @@
 //! Every promise (*granted up to*) that a node makes is backed by memory that it has set
 //! aside: a **guaranteed** share per admitted flow, so that an admitted flow can always
 //! move one small frame, and an **elastic** part for everything above. No flow may hold
-//! more elastic memory than is still free (the dynamic threshold of Choudhury and Hahne,
-//! with factor 1): N busy flows settle at 1/(N+1) of it each, a newcomer always finds as
-//! much free, and a flow that stands still keeps what it had and no more.
+//! more elastic memory than a factor times what is still free (the dynamic threshold of
+//! Choudhury and Hahne): a newcomer always finds as much free, and a flow that stands still
+//! keeps what it had and no more.
+//!
+//! The factor is 1 for up to [`SHARES_FREE`] flows: N busy ones settle at 1/(N+1) of the elastic
+//! part each. With more of them it is `SHARES_FREE` / N, so that a fifth of it stays free, however
+//! many they are. Flows take turns, at a source that has few processors always in the same order;
+//! if no more than one share were free, each would get what the one before it has just given
+//! back: what the first had grabbed before the others came would only creep from one to the
+//! next. Of many free shares each takes its part, whoever was there before.
 
 #[cfg(test)]
 mod tests;
 
 /// What an admitted flow is guaranteed at every hop, in charged bytes.
 pub const GUARANTEED_BYTES: u64 = 4096;
+
+/// How many shares of busy flows stay free, where there are more flows than that.
+pub const SHARES_FREE: u64 = 4;
 
 /// The memory behind the promises of one node.
 #[derive(Debug, Clone)]
@@ -86,8 +96,10 @@ impl Budget {
     pub fn allowance(&self, outstanding: u64) -> u64 {
         let free = self.elastic_total.saturating_sub(self.elastic_used);
         let own = elastic(outstanding);
-        // The flow may hold as much as stays free: own + more <= free - more.
-        let more = free.saturating_sub(own) / 2;
+        // With `factor` = SHARES_FREE / N, at most 1: own + more <= factor * (free - more).
+        let flows = u64::from(self.flows).max(SHARES_FREE);
+        let most = free.saturating_mul(SHARES_FREE);
+        let more = most.saturating_sub(own.saturating_mul(flows)) / (SHARES_FREE + flows);
         outstanding.max(GUARANTEED_BYTES + own + more)
     }
 }

@@ -31,7 +31,7 @@ fn nobody_gets_less_than_guaranteed_or_than_it_has() {
 fn busy_flows_share_and_a_newcomer_finds_as_much_free() {
     const TOTAL: u64 = 1 << 20;
     const ELASTIC: u64 = TOTAL / 4 * 3;
-    for flows in [1u64, 3, 10] {
+    for flows in [1u64, 3, 4] {
         let mut budget = Budget::new(TOTAL);
         let mut held = vec![0; usize::try_from(flows).unwrap()];
         for _ in &held {
@@ -54,6 +54,40 @@ fn busy_flows_share_and_a_newcomer_finds_as_much_free() {
         }
         assert!(budget.try_admit());
         assert!(budget.allowance(0) > share / 3);
+    }
+}
+
+/// The first of many flows had everything before the others came. All give back what they hold and
+/// take what they may, one after the other, always in the same order.
+#[test]
+fn what_the_first_have_grabbed_is_soon_shared_by_all() {
+    const ELASTIC: u64 = 192 << 20;
+    const MOST: u64 = 4 << 20;
+    const TURNS: usize = 8;
+    for flows in [9usize, 64, 256, 1000] {
+        let mut budget = Budget::new(ELASTIC / 3 * 4);
+        let mut held = vec![0; flows];
+        for own in &mut held {
+            assert!(budget.try_admit());
+            *own = budget.allowance(0).min(MOST);
+            budget.change(0, *own);
+        }
+        for _ in 0..TURNS {
+            for own in &mut held {
+                budget.change(*own, 0);
+                *own = budget.allowance(0).min(MOST);
+                budget.change(0, *own);
+            }
+        }
+        let all: u64 = held.iter().sum();
+        let fair = all / flows as u64;
+        let least = held.iter().min().copied().unwrap_or(0);
+        assert!(least * 10 > fair * 8, "{flows}: {least} of {fair}");
+        let free = ELASTIC - budget.elastic_used();
+        assert!(
+            free <= ELASTIC / 4 || fair == MOST,
+            "{flows}: {free} unused"
+        );
     }
 }
 
