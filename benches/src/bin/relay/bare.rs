@@ -1,11 +1,14 @@
-//! The least that a relay can do: one thread that reads what is there and writes it on.
+//! The least that a relay can do: one thread that reads what is there and writes it on. It sleeps
+//! while there is nothing, or looks again and again, as its ends do then.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread;
+use std::time::Instant;
 
 use clap::Args;
 use madgate_benches::children::{Place, any_loopback, say, stage_plain};
-use madgate_benches::waiting::Wait;
+use madgate_benches::waiting::{ADAPTIVE_SPIN, Wait};
 use madgate_benches::{Contestant, Point, Process, Stage, Timing};
 use rustix::event::{PollFd, PollFlags, poll};
 
@@ -14,21 +17,41 @@ const BUFFER_BYTES: usize = 256 * 1024;
 
 const RELAY: &str = "bare-relay";
 
-/// The bare relay, between ends that wait so.
+/// The bare relay.
 #[derive(Debug)]
-pub(crate) struct Bare(pub(crate) Wait);
+pub(crate) enum Bare {
+    /// It sleeps; its ends wait so.
+    Asleep(Wait),
+    /// It looks for [`ADAPTIVE_SPIN`](madgate_benches::waiting::ADAPTIVE_SPIN) before it sleeps, and
+    /// so do its ends: as madgate does by default.
+    Looking,
+}
+
+impl Bare {
+    /// How the ends wait, and the relay.
+    fn waits(&self) -> [Wait; 2] {
+        match self {
+            Self::Asleep(ends) => [*ends, Wait::Sleep],
+            Self::Looking => [Wait::Adaptive; 2],
+        }
+    }
+}
 
 impl Contestant for Bare {
     fn name(&self) -> &'static str {
-        "bare"
+        match self {
+            Self::Asleep(_) => "bare",
+            Self::Looking => "bare-looking",
+        }
     }
 
     fn stage(&self, point: Point, timing: Timing) -> io::Result<Stage> {
-        stage_plain(point, timing, self.0, &Place::Tcp(any_loopback()), |sink| {
+        let [ends, relay] = self.waits();
+        stage_plain(point, timing, ends, &Place::Tcp(any_loopback()), |sink| {
             let Place::Tcp(sink) = sink else {
                 return Err(io::ErrorKind::Unsupported.into());
             };
-            let relay = Process::again(RELAY, [RELAY, &sink.to_string()])?;
+            let relay = Process::again(RELAY, [RELAY, &sink.to_string(), relay.name()])?;
             let at = relay.word("at ")?.parse().map_err(io::Error::other)?;
             Ok((Some(relay), at))
         })
@@ -40,6 +63,9 @@ impl Contestant for Bare {
 pub(crate) struct BareArguments {
     /// Where to pass on to.
     to: SocketAddr,
+    /// How to wait.
+    #[arg(value_enum)]
+    wait: Wait,
 }
 
 impl BareArguments {
@@ -47,34 +73,62 @@ impl BareArguments {
     pub(crate) fn run(self) -> io::Result<()> {
         let listener = TcpListener::bind(any_loopback())?;
         say(&format!("at {}", Place::Tcp(listener.local_addr()?)))?;
-        let (mut near, _) = listener.accept()?;
-        let mut far = TcpStream::connect(self.to)?;
+        let (near, _) = listener.accept()?;
+        let far = TcpStream::connect(self.to)?;
         near.set_nodelay(true)?;
         far.set_nodelay(true)?;
 
+        near.set_nonblocking(self.wait != Wait::Sleep)?;
+        far.set_nonblocking(self.wait != Wait::Sleep)?;
+
         let mut buffer = vec![0; BUFFER_BYTES];
+        let mut since = Instant::now();
         loop {
-            let mut sockets = [
-                PollFd::new(&near, PollFlags::IN),
-                PollFd::new(&far, PollFlags::IN),
-            ];
-            match poll(&mut sockets, None) {
-                Err(rustix::io::Errno::INTR) => continue,
-                polled => polled?,
+            let looks = match self.wait {
+                Wait::Sleep => false,
+                Wait::Adaptive => since.elapsed() < ADAPTIVE_SPIN,
+                Wait::Spin => true,
             };
-            let [near_ready, far_ready] = sockets.map(|socket| !socket.revents().is_empty());
-            if near_ready && !pass(&mut near, &mut far, &mut buffer)?
-                || far_ready && !pass(&mut far, &mut near, &mut buffer)?
-            {
-                return Ok(());
+            let [near_ready, far_ready] = match looks {
+                true => [true; 2],
+                false => sleep(&near, &far)?,
+            };
+            let mut has_passed = false;
+            for (is_ready, from, to) in [(near_ready, &near, &far), (far_ready, &far, &near)] {
+                match is_ready.then(|| pass(from, to, &mut buffer)) {
+                    Some(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Some(Ok(0)) => return Ok(()),
+                    Some(passed) => has_passed |= passed? > 0,
+                    None => {}
+                }
+            }
+            if has_passed || !looks {
+                since = Instant::now();
+            } else {
+                thread::yield_now();
             }
         }
     }
 }
 
-/// Passes on what one read gives; `false` when the sender has closed.
-fn pass(from: &mut TcpStream, to: &mut TcpStream, buffer: &mut [u8]) -> io::Result<bool> {
+/// Sleeps until something is there; which of both has something.
+fn sleep(near: &TcpStream, far: &TcpStream) -> io::Result<[bool; 2]> {
+    let mut sockets = [near, far].map(|socket| PollFd::new(socket, PollFlags::IN));
+    match poll(&mut sockets, None) {
+        Err(rustix::io::Errno::INTR) => {}
+        polled => polled.map(drop)?,
+    }
+    Ok(sockets.map(|socket| !socket.revents().is_empty()))
+}
+
+/// Passes on what one read gives: so many bytes, none when the sender has closed.
+fn pass(mut from: &TcpStream, mut to: &TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
     let read = from.read(buffer)?;
-    to.write_all(&buffer[..read])?;
-    Ok(read > 0)
+    let mut rest = &buffer[..read];
+    while !rest.is_empty() {
+        // Asleep while the socket takes no more.
+        let written = Wait::Sleep.until(&mut to, PollFlags::OUT, |to| to.write(rest))?;
+        rest = &rest[written..];
+    }
+    Ok(read)
 }

@@ -72,6 +72,7 @@ struct Arguments {
 enum Relay {
     Madgate,
     Bare,
+    BareLooking,
     Haproxy,
     HaproxyPipes,
     HaproxyAuto,
@@ -112,7 +113,8 @@ fn bench(arguments: &Arguments) -> io::Result<()> {
         .map(|relay| -> Box<dyn Contestant> {
             match relay {
                 Relay::Madgate => Box::new(forwarded("madgate")),
-                Relay::Bare => Box::new(bare::Bare(arguments.ends)),
+                Relay::Bare => Box::new(bare::Bare::Asleep(arguments.ends)),
+                Relay::BareLooking => Box::new(bare::Bare::Looking),
                 Relay::Haproxy => Box::new(Haproxy(Splice::Always, arguments.ends)),
                 Relay::HaproxyPipes => Box::new(Haproxy(Splice::LargePipes, arguments.ends)),
                 Relay::HaproxyAuto => Box::new(Haproxy(Splice::Auto, arguments.ends)),
