@@ -306,7 +306,11 @@ pub fn say(line: &str) -> io::Result<()> {
 }
 
 /// Tries to `connect` while nobody is there, up to [`PATIENCE`].
-fn patiently<S>(connect: impl Fn() -> io::Result<S>) -> io::Result<S> {
+///
+/// # Errors
+///
+/// What the last attempt fails with.
+pub fn patiently<S>(connect: impl Fn() -> io::Result<S>) -> io::Result<S> {
     let started = Instant::now();
     loop {
         match connect() {

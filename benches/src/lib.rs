@@ -28,6 +28,7 @@ pub mod contestant;
 pub mod cores;
 pub mod ends;
 pub mod gateway;
+pub mod haproxy;
 pub mod json;
 pub mod lanes;
 pub mod machine;

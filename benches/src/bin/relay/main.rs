@@ -25,12 +25,13 @@ use clap::{Parser, Subcommand, ValueEnum};
 use madgate_benches::children::ChildCommand;
 use madgate_benches::cluster::Setting;
 use madgate_benches::contestant::RoundArguments;
+use madgate_benches::haproxy::Splice;
 use madgate_benches::paths::Forwarded;
 use madgate_benches::process::die_with_parent;
 use madgate_benches::waiting::Wait;
 use madgate_benches::{Contestant, Machine, Point, rounds};
 
-use haproxy::{Haproxy, Splice};
+use haproxy::Haproxy;
 
 /// What is measured: bandwidth, rate of small messages, latency.
 const POINTS: [Point; 6] = [

@@ -1,29 +1,67 @@
 //! The processes of many nodes: all senders in one, all receivers in another.
 
+use std::fmt;
 use std::io::{self, BufRead};
-use std::path::PathBuf;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use madgate_benches::children::{EndArguments, say};
+use madgate_benches::children::{EndArguments, patiently, say};
 use madgate_benches::ends::{MessageEnd, run_sink, run_source};
 use madgate_benches::madgate::{CLOSE_WITHIN, MadgateEnd};
+use madgate_benches::plain::PlainEnd;
 use madgate_benches::process::raise_descriptors;
+use madgate_benches::waiting::Wait;
 use madgate_vchannel::{Cluster, Session};
 use serde::{Deserialize, Serialize};
 
 /// What the processes must know.
 #[derive(Debug, Args)]
 pub(crate) struct EndsArguments {
-    /// The cluster file.
-    cluster: PathBuf,
-    /// How many nodes there are on each side.
+    /// Where they meet.
+    at: Meeting,
+    /// How many flows there are.
     flows: usize,
     #[command(flatten)]
     end: EndArguments,
+}
+
+/// Where senders and receivers meet.
+#[derive(Debug, Clone)]
+pub(crate) enum Meeting {
+    /// In the cluster of this file.
+    Cluster(PathBuf),
+    /// Over bare connections: the receivers listen there, or the senders connect.
+    Tcp(SocketAddr),
+}
+
+impl fmt::Display for Meeting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cluster(path) => write!(f, "cluster:{}", path.display()),
+            Self::Tcp(address) => write!(f, "tcp:{address}"),
+        }
+    }
+}
+
+impl FromStr for Meeting {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            Some(("cluster", path)) => Ok(Self::Cluster(path.into())),
+            Some(("tcp", address)) => address
+                .parse()
+                .map(Self::Tcp)
+                .map_err(|error| format!("{address}: {error}")),
+            _ => Err(format!("{text}: expected cluster:PATH or tcp:ADDRESS:PORT")),
+        }
+    }
 }
 
 /// What the receivers have counted.
@@ -38,20 +76,29 @@ pub(crate) struct Counted {
 impl EndsArguments {
     /// The life of all senders.
     pub(crate) fn sources(&self) -> io::Result<()> {
-        let ends = self.open('a', 'b')?;
+        raise_descriptors()?;
+        let ends = match &self.at {
+            Meeting::Cluster(path) => self.open(path, 'a', 'b')?,
+            Meeting::Tcp(address) => {
+                let connect = |_| {
+                    let socket = patiently(|| TcpStream::connect(address))?;
+                    FlowEnd::over(socket)
+                };
+                (0..self.flows).map(connect).collect::<io::Result<_>>()?
+            }
+        };
         // Flows go on for as long again as the warm-up takes: none ends while they are counted.
         let time = self.end.warm_up() * 2 + self.end.time();
         let meeting = Barrier::new(ends.len() + 1);
         thread::scope(|scope| {
-            for (session, mut end) in ends {
+            for mut end in ends {
                 let meeting = &meeting;
                 scope.spawn(move || {
                     give_up(end.hello().and_then(|()| end.await_hello()));
                     meeting.wait();
                     meeting.wait();
-                    give_up(run_source(&mut &mut end, self.end.message_bytes(), time));
-                    drop(end);
-                    give_up(session.close(CLOSE_WITHIN).map_err(io::Error::other));
+                    give_up(run_source(&mut end, self.end.message_bytes(), time));
+                    give_up(end.close());
                 });
             }
             meeting.wait();
@@ -63,12 +110,24 @@ impl EndsArguments {
 
     /// The life of all receivers.
     pub(crate) fn sinks(&self) -> io::Result<()> {
-        let ends = self.open('b', 'a')?;
-        say("at their places")?;
+        raise_descriptors()?;
+        let ends = match &self.at {
+            Meeting::Cluster(path) => {
+                let ends = self.open(path, 'b', 'a')?;
+                say("at their places")?;
+                ends
+            }
+            Meeting::Tcp(address) => {
+                let listener = TcpListener::bind(address)?;
+                say(&format!("at {}", listener.local_addr()?))?;
+                let accept = |_| FlowEnd::over(listener.accept()?.0);
+                (0..self.flows).map(accept).collect::<io::Result<_>>()?
+            }
+        };
         let counts: Vec<Count> = ends.iter().map(|_| Count::default()).collect();
         let meeting = Barrier::new(ends.len() + 1);
         let counted = thread::scope(|scope| {
-            for ((session, mut end), count) in ends.into_iter().zip(&counts) {
+            for (mut end, count) in ends.into_iter().zip(&counts) {
                 let meeting = &meeting;
                 scope.spawn(move || {
                     give_up(end.await_hello().and_then(|()| end.hello()));
@@ -79,8 +138,7 @@ impl EndsArguments {
                     };
                     let bytes = self.end.message_bytes();
                     give_up(run_sink(&mut counting, bytes, Duration::ZERO, true).map(drop));
-                    drop(end);
-                    give_up(session.close(CLOSE_WITHIN).map_err(io::Error::other));
+                    give_up(end.close());
                 });
             }
             meeting.wait();
@@ -104,14 +162,82 @@ impl EndsArguments {
         }
     }
 
-    fn open(&self, side: char, other: char) -> io::Result<Vec<(Session, MadgateEnd)>> {
-        raise_descriptors()?;
-        let cluster = Arc::new(Cluster::read(&self.cluster).map_err(io::Error::other)?);
+    /// The ends of all flows on one side of a cluster.
+    fn open(&self, cluster: &Path, side: char, other: char) -> io::Result<Vec<FlowEnd>> {
+        let cluster = Arc::new(Cluster::read(cluster).map_err(io::Error::other)?);
         let open = |at| {
             let (node, peer) = (format!("{side}{at}"), format!("{other}{at}"));
             MadgateEnd::open(&cluster, &node, &peer, self.end.message_bytes())
+                .map(|(session, end)| FlowEnd::Madgate(end, session))
         };
         (0..self.flows).map(open).collect()
+    }
+}
+
+/// One end of one flow.
+#[derive(Debug)]
+enum FlowEnd {
+    /// With the session that it lives in.
+    Madgate(MadgateEnd, Session),
+    /// Over a bare connection. It sleeps while it waits, as ordinary programs do.
+    Plain(PlainEnd<TcpStream>),
+}
+
+impl FlowEnd {
+    fn over(socket: TcpStream) -> io::Result<Self> {
+        socket.set_nodelay(true)?;
+        PlainEnd::new(socket, Wait::Sleep).map(Self::Plain)
+    }
+
+    /// Makes sure that the way to the other end is there. A bare connection is.
+    fn hello(&self) -> io::Result<()> {
+        match self {
+            Self::Madgate(end, _) => end.hello(),
+            Self::Plain(_) => Ok(()),
+        }
+    }
+
+    fn await_hello(&self) -> io::Result<()> {
+        match self {
+            Self::Madgate(end, _) => end.await_hello(),
+            Self::Plain(_) => Ok(()),
+        }
+    }
+
+    /// Leaves once everything is delivered.
+    fn close(self) -> io::Result<()> {
+        match self {
+            Self::Madgate(end, session) => {
+                drop(end);
+                session.close(CLOSE_WITHIN).map_err(io::Error::other)
+            }
+            Self::Plain(_) => Ok(()),
+        }
+    }
+}
+
+impl MessageEnd for FlowEnd {
+    #[inline]
+    fn send(&mut self, message: &mut [u8]) -> io::Result<()> {
+        match self {
+            Self::Madgate(end, _) => (&mut *end).send(message),
+            Self::Plain(end) => end.send(message),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Madgate(end, _) => (&mut *end).flush(),
+            Self::Plain(end) => end.flush(),
+        }
+    }
+
+    #[inline]
+    fn receive(&mut self, message: &mut [u8]) -> io::Result<()> {
+        match self {
+            Self::Madgate(end, _) => (&mut *end).receive(message),
+            Self::Plain(end) => end.receive(message),
+        }
     }
 }
 
@@ -128,22 +254,22 @@ fn look(counts: &[Count]) -> Vec<u64> {
 /// An end that counts what it receives.
 #[derive(Debug)]
 struct Counting<'a> {
-    end: &'a mut MadgateEnd,
+    end: &'a mut FlowEnd,
     count: &'a Count,
 }
 
 impl MessageEnd for Counting<'_> {
     fn send(&mut self, message: &mut [u8]) -> io::Result<()> {
-        (&mut *self.end).send(message)
+        self.end.send(message)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        (&mut *self.end).flush()
+        self.end.flush()
     }
 
     #[inline]
     fn receive(&mut self, message: &mut [u8]) -> io::Result<()> {
-        (&mut *self.end).receive(message)?;
+        self.end.receive(message)?;
         // Nobody else writes it.
         let Count(count) = self.count;
         count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);

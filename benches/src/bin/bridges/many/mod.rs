@@ -8,7 +8,8 @@
 //! ```
 //!
 //! All flows are counted over the same time: once before, once after it, by who receives. It is
-//! longer where there are many.
+//! longer where there are many. With `--beside haproxy` the same is measured of as many bare
+//! connections through HAProxy, whose ends have a thread each as well.
 
 pub(crate) mod ends;
 mod report;
@@ -17,10 +18,12 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use madgate_benches::children::EndArguments;
+use madgate_benches::children::any_loopback;
 use madgate_benches::cluster::{BenchNetwork, Setting, write_cluster};
 use madgate_benches::gateway::{GATEWAY, start_gateway};
+use madgate_benches::haproxy::{self, Splice};
 use madgate_benches::process::{PATIENCE, Process};
 use madgate_benches::rounds::{BYTES_PER_GB, as_float, in_turn};
 use madgate_benches::samples::Samples;
@@ -28,7 +31,7 @@ use madgate_benches::{Point, Timing};
 use madgate_vchannel::Cluster;
 
 use crate::Common;
-use ends::Counted;
+use ends::{Counted, Meeting};
 
 /// Flows with large messages.
 const BULK_FLOWS: [usize; 5] = [1, 4, 16, 64, 256];
@@ -50,16 +53,42 @@ pub(crate) struct ManyArguments {
     /// `gateway`; such as `endpoint.window=256KiB`. May be given several times.
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
     settings: Vec<Setting>,
+    /// Measure the same through another relay, whose ends sleep while they wait.
+    #[arg(long, value_enum)]
+    beside: Option<Beside>,
+}
+
+/// What else can be measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Beside {
+    Haproxy,
+}
+
+/// What flows pass through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Through {
+    Madgate,
+    Haproxy,
+}
+
+impl Through {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Madgate => "madgate",
+            Self::Haproxy => "haproxy",
+        }
+    }
 }
 
 /// Each so many flows lengthen a measurement by what it takes with one: every thread gets its turns
 /// in it, and what one of them could do in a turn does not count as its share.
 const FLOWS_PER_TIME: usize = 32;
 
-/// So many flows, of messages of so many bytes.
+/// So many flows, of messages of so many bytes, through one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Case {
     message_bytes: usize,
+    through: Through,
     flows: usize,
 }
 
@@ -80,8 +109,10 @@ struct Measured {
     messages_per_s: Samples,
     /// What the slowest flow carried, next to what each would if all were equal.
     slowest_share: Samples,
-    /// The most memory that the gateway had, in bytes.
+    /// The most memory that the relay had, in bytes.
     memory: Samples,
+    /// What it may have at most, where it has such a bound.
+    cap_bytes: Option<u64>,
 }
 
 type Results = BTreeMap<Case, Measured>;
@@ -92,25 +123,20 @@ pub(crate) fn bench(arguments: &ManyArguments) -> io::Result<()> {
     let timing = common.rounds.timing()?;
     let count = common.rounds.count();
     let mut results = Results::new();
-    let mut cap_bytes = 0;
     for round in 0..count {
         eprintln!("round {} of {count}", round + 1);
         for case in in_turn(&cases, round) {
             let measured = results.entry(*case).or_default();
-            cap_bytes =
-                measure(*case, case.timing(timing), arguments, measured).map_err(|error| {
-                    let Case {
-                        message_bytes,
-                        flows,
-                    } = case;
-                    let what = format!("{flows} flows of {message_bytes} bytes: {error}");
-                    io::Error::new(error.kind(), what)
-                })?;
+            measure(*case, case.timing(timing), arguments, measured).map_err(|error| {
+                let (through, flows, bytes) = (case.through.name(), case.flows, case.message_bytes);
+                let what = format!("{flows} flows of {bytes} bytes through {through}: {error}");
+                io::Error::new(error.kind(), what)
+            })?;
         }
     }
     match common.json {
-        true => report::print_json(&results, cap_bytes),
-        false => report::print_tables(&results, cap_bytes),
+        true => report::print_json(&results),
+        false => report::print_tables(&results),
     }
 }
 
@@ -119,6 +145,17 @@ fn cases(arguments: &ManyArguments) -> Vec<Case> {
         [] => usual.to_vec(),
         asked => asked.iter().copied().map(usize::from).collect(),
     };
+    let beside = arguments.beside.filter(|Beside::Haproxy| {
+        let missing = haproxy::missing();
+        if let Some(missing) = &missing {
+            eprintln!("{missing}: it is left out");
+        }
+        missing.is_none()
+    });
+    let through = [Through::Madgate]
+        .into_iter()
+        .chain(beside.map(|Beside::Haproxy| Through::Haproxy));
+    let through: Vec<_> = through.collect();
     let rounds = &arguments.common.rounds;
     let sizes = rounds.sizes_or(&[BULK_BYTES, SMALL_BYTES]);
     sizes
@@ -128,27 +165,39 @@ fn cases(arguments: &ManyArguments) -> Vec<Case> {
                 ..BULK_BYTES => flows_of(&SMALL_FLOWS),
                 _ => flows_of(&BULK_FLOWS),
             };
-            flows.into_iter().map(move |flows| Case {
-                message_bytes,
-                flows,
+            let through = &through;
+            flows.into_iter().flat_map(move |flows| {
+                through.iter().map(move |&through| Case {
+                    message_bytes,
+                    through,
+                    flows,
+                })
             })
         })
         .collect()
 }
 
-/// Measures a case once; returns the cap on the gateway's memory.
+/// Measures a case once.
 fn measure(
     case: Case,
     timing: Timing,
     arguments: &ManyArguments,
     measured: &mut Measured,
-) -> io::Result<u64> {
-    let Case {
-        message_bytes,
-        flows,
-    } = case;
+) -> io::Result<()> {
+    match case.through {
+        Through::Madgate => measure_madgate(case, timing, arguments, measured),
+        Through::Haproxy => measure_haproxy(case, timing, measured),
+    }
+}
+
+fn measure_madgate(
+    case: Case,
+    timing: Timing,
+    arguments: &ManyArguments,
+    measured: &mut Measured,
+) -> io::Result<()> {
     let names = ['a', 'b'].map(|side| -> Vec<_> {
-        let ends = (0..flows).map(|at| format!("{side}{at}"));
+        let ends = (0..case.flows).map(|at| format!("{side}{at}"));
         ends.chain([GATEWAY.to_owned()]).collect()
     });
     let [left, right] = names
@@ -166,33 +215,54 @@ fn measure(
     } = arguments;
     let (_files, path) = write_cluster(&networks, common.wait, settings)?;
     let cluster = Cluster::read(&path).map_err(io::Error::other)?;
-    let cap_bytes = cluster
+    measured.cap_bytes = cluster
         .node(GATEWAY)
-        .map_or(0, |gateway| cluster.engine_memory_bytes(gateway));
-
-    let start = |role: &str| {
-        let mut arguments: Vec<OsString> = vec![role.into(), path.clone().into()];
-        arguments.push(flows.to_string().into());
-        arguments.extend(EndArguments::for_child(
-            Point::stream(message_bytes),
-            timing,
-        ));
-        Process::again(role, arguments)
-    };
+        .map(|gateway| cluster.engine_memory_bytes(gateway));
     let gateway = start_gateway(&path, 0)?;
-    let mut sinks = start("many-sinks")?;
+    let at = Meeting::Cluster(path);
+    let sinks = start("many-sinks", &at, case, timing)?;
     sinks.word("at ")?;
-    let mut sources = start("many-sources")?;
+    let sources = start("many-sources", &at, case, timing)?;
+    run(case, timing, [sources, sinks], &gateway, measured)
+}
+
+fn measure_haproxy(case: Case, timing: Timing, measured: &mut Measured) -> io::Result<()> {
+    let files = tempfile::tempdir()?;
+    let at = Meeting::Tcp(any_loopback());
+    let sinks = start("many-sinks", &at, case, timing)?;
+    let sink = sinks.word("at ")?.parse().map_err(io::Error::other)?;
+    let (relay, at) = haproxy::start(Splice::Always, case.flows, sink, files.path())?;
+    let sources = start("many-sources", &Meeting::Tcp(at), case, timing)?;
+    run(case, timing, [sources, sinks], &relay, measured)
+}
+
+/// Starts all ends of one side.
+fn start(role: &str, at: &Meeting, case: Case, timing: Timing) -> io::Result<Process> {
+    let mut arguments: Vec<OsString> = vec![role.into(), at.to_string().into()];
+    arguments.push(case.flows.to_string().into());
+    let point = Point::stream(case.message_bytes);
+    arguments.extend(EndArguments::for_child(point, timing));
+    Process::again(role, arguments)
+}
+
+/// Lets them go when all are there, and notes what arrives.
+fn run(
+    case: Case,
+    timing: Timing,
+    [mut sources, mut sinks]: [Process; 2],
+    relay: &Process,
+    measured: &mut Measured,
+) -> io::Result<()> {
     sources.word("connected")?;
     sinks.word("connected")?;
     sources.go()?;
     sinks.go()?;
     let line = sinks.line(timing.warm_up + timing.time + PATIENCE)?;
     let counted: Counted = serde_json::from_str(&line)?;
-    measured.note(&counted, message_bytes);
-    let (_, peak_bytes) = gateway.memory()?;
+    measured.note(&counted, case.message_bytes);
+    let (_, peak_bytes) = relay.memory()?;
     measured.memory.push(as_float(peak_bytes));
-    Ok(cap_bytes)
+    Ok(())
 }
 
 impl Measured {

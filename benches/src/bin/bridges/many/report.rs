@@ -16,25 +16,27 @@ const BYTES_PER_MIB: f64 = 1_048_576.0;
 /// What was measured of one case, as medians; ratios are medians of each round's.
 #[derive(Debug, Serialize)]
 struct Line {
+    through: &'static str,
     flows: usize,
     message_bytes: usize,
     gb_per_s: Option<f64>,
     messages_per_s: Option<f64>,
-    /// Of the best with messages of this size.
+    /// Of the best with messages of this size through the same.
     of_best: Option<f64>,
-    /// Of one flow with messages of this size.
+    /// Of one such flow.
     of_one: Option<f64>,
     slowest_share: Option<f64>,
-    gateway_peak_mib: Option<f64>,
-    gateway_cap_mib: f64,
+    /// The most memory that the relay had, and may have.
+    relay_peak_mib: Option<f64>,
+    relay_cap_mib: Option<f64>,
 }
 
-pub(super) fn print_json(results: &Results, cap_bytes: u64) -> io::Result<()> {
-    json::print_lines(lines(results, cap_bytes))
+pub(super) fn print_json(results: &Results) -> io::Result<()> {
+    json::print_lines(lines(results))
 }
 
-pub(super) fn print_tables(results: &Results, cap_bytes: u64) -> io::Result<()> {
-    let lines = lines(results, cap_bytes);
+pub(super) fn print_tables(results: &Results) -> io::Result<()> {
+    let lines = lines(results);
     let mut stdout = io::stdout().lock();
     for group in lines.chunk_by(|one, next| one.message_bytes == next.message_bytes) {
         let Some(Line { message_bytes, .. }) = group.first() else {
@@ -47,12 +49,13 @@ pub(super) fn print_tables(results: &Results, cap_bytes: u64) -> io::Result<()> 
             "million messages/s"
         };
         let mut table = Table::new([
+            "through",
             "senders",
             throughput,
             "of the best",
             "of one",
             "slowest flow, of a fair share",
-            "gateway, MiB",
+            "relay, MiB",
             "of its cap",
         ]);
         for line in group {
@@ -61,16 +64,16 @@ pub(super) fn print_tables(results: &Results, cap_bytes: u64) -> io::Result<()> 
             } else {
                 line.messages_per_s.map(|per_s| per_s / 1e6)
             };
-            let of_cap = line
-                .gateway_peak_mib
-                .map(|peak| peak / line.gateway_cap_mib);
+            let of_cap = line.relay_peak_mib.zip(line.relay_cap_mib);
+            let of_cap = of_cap.map(|(peak, cap)| peak / cap);
             table.row([
+                line.through.to_owned(),
                 line.flows.to_string(),
                 cell(rate, 2),
                 cell(line.of_best, 2),
                 cell(line.of_one, 2),
                 cell(line.slowest_share, 2),
-                cell(line.gateway_peak_mib, 0),
+                cell(line.relay_peak_mib, 0),
                 cell(of_cap, 2),
             ]);
         }
@@ -78,33 +81,32 @@ pub(super) fn print_tables(results: &Results, cap_bytes: u64) -> io::Result<()> 
     }
     writeln!(
         stdout,
-        "Medians; ratios are medians of each round's. Of a gateway: the most memory that was \
-         resident; its cap is `memory` of the cluster file."
+        "Medians; ratios are medians of each round's. Of the relay: the most memory that was \
+         resident; a gateway's cap is `memory` of the cluster file."
     )
 }
 
-fn lines(results: &Results, cap_bytes: u64) -> Vec<Line> {
+fn lines(results: &Results) -> Vec<Line> {
     let rate = |case: &Case| Some(&results.get(case)?.messages_per_s);
     let line = |(case, measured): (&Case, &Measured)| {
         let Case {
             message_bytes,
+            through,
             flows,
         } = *case;
         let alike = results
             .iter()
-            .filter(|(other, _)| other.message_bytes == message_bytes)
+            .filter(|(other, _)| (other.message_bytes, other.through) == (message_bytes, through))
             .map(|(_, measured)| &measured.messages_per_s);
         let best = alike.max_by(|one, other| {
             let [one, other] = [one, other].map(|it| it.median().unwrap_or(0.0));
             one.total_cmp(&other)
         });
-        let one = rate(&Case {
-            message_bytes,
-            flows: 1,
-        });
+        let one = rate(&Case { flows: 1, ..*case });
         // Of the same rounds, in which the machine was as fast for one as for the other.
         let of = |other: Option<&Samples>| measured.messages_per_s.ratios_to(other?).median();
         Line {
+            through: through.name(),
             flows,
             message_bytes,
             gb_per_s: measured.gb_per_s.median(),
@@ -112,8 +114,8 @@ fn lines(results: &Results, cap_bytes: u64) -> Vec<Line> {
             of_best: of(best),
             of_one: of(one),
             slowest_share: measured.slowest_share.median(),
-            gateway_peak_mib: measured.memory.median().map(|peak| peak / BYTES_PER_MIB),
-            gateway_cap_mib: as_float(cap_bytes) / BYTES_PER_MIB,
+            relay_peak_mib: measured.memory.median().map(|peak| peak / BYTES_PER_MIB),
+            relay_cap_mib: measured.cap_bytes.map(|cap| as_float(cap) / BYTES_PER_MIB),
         }
     };
     results.iter().map(line).collect()
