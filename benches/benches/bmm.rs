@@ -99,7 +99,7 @@ fn dynamic(criterion: &mut Criterion) {
                         outbox.push(Buffer::shared(black_box(unit.clone())), ());
                     }
                     while !outbox.is_empty() {
-                        outbox.flush(&mut lane, |()| ()).expect("a lane");
+                        outbox.flush(&mut lane, |(), _| ()).expect("a lane");
                     }
                 });
             },
@@ -126,7 +126,7 @@ fn fixed(criterion: &mut Criterion) {
                         outbox.push(Buffer::shared(black_box(unit.clone())), ());
                     }
                     while !outbox.is_empty() {
-                        outbox.flush(&mut *near.sender, |()| ()).expect("a lane");
+                        outbox.flush(&mut *near.sender, |(), _| ()).expect("a lane");
                         drain(&mut far);
                     }
                 });

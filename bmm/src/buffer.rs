@@ -134,7 +134,9 @@ impl Buffer {
         matches!(self.body, Body::Lent { .. })
     }
 
-    pub(crate) const fn is_piped(&self) -> bool {
+    /// Whether its bytes are in a pipe.
+    #[must_use]
+    pub const fn is_piped(&self) -> bool {
         matches!(self.body, Body::Piped(_))
     }
 

@@ -3,7 +3,7 @@
 use madgate_tm::{LaneSender, Piece};
 
 use crate::buffer::Body;
-use crate::outbox::{Borrowed, Outbox, OutboxError};
+use crate::outbox::{Borrowed, Copies, Outbox, OutboxError, Tagged};
 
 /// Pieces that one send refers to at most, whatever the lane would take: they stand on the
 /// stack.
@@ -15,7 +15,7 @@ impl<T> Outbox<T> {
         &mut self,
         lane: &mut dyn LaneSender,
         gather_limit: usize,
-        left: &mut impl FnMut(T),
+        left: &mut impl FnMut(Tagged<T>),
     ) -> Result<bool, OutboxError> {
         loop {
             // Buffers that are empty leave without a call.
@@ -44,7 +44,7 @@ impl<T> Outbox<T> {
         lane: &mut dyn LaneSender,
     ) -> Result<Option<(usize, usize)>, OutboxError> {
         let has_more = self.queue.len() > 1;
-        let Some((first, _)) = self.queue.front_mut() else {
+        let Some((first, tagged)) = self.queue.front_mut() else {
             return Ok(None);
         };
         if let Body::Piped(pipe) = &mut first.body {
@@ -52,8 +52,9 @@ impl<T> Outbox<T> {
                 let offered = pipe.len();
                 return Ok(Some((offered, lane.try_send_pipe(pipe, has_more)?)));
             }
-            self.counters.copies += 1;
-            self.counters.copied_bytes += first.detach() as u64;
+            let bytes = first.detach() as u64;
+            tagged.copies.add(Copies::one(bytes));
+            self.note_copy(bytes);
         }
         Ok(None)
     }
@@ -101,14 +102,14 @@ impl<T> Outbox<T> {
     }
 
     /// Takes buffers off the front that have left entirely.
-    fn pop_sent(&mut self, left: &mut impl FnMut(T)) {
+    fn pop_sent(&mut self, left: &mut impl FnMut(Tagged<T>)) {
         while let Some((first, _)) = self.queue.front()
             && first.len() <= self.progress
             && !first.is_lent()
         {
             self.progress -= first.len();
-            if let Some((_, tag)) = self.queue.pop_front() {
-                left(tag);
+            if let Some((_, tagged)) = self.queue.pop_front() {
+                left(tagged);
             }
         }
     }

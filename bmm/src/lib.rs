@@ -31,4 +31,4 @@ mod slots;
 mod tests;
 
 pub use buffer::{Body, Buffer, HEAD_BYTES};
-pub use outbox::{Borrowed, Counters, Flushed, Outbox, OutboxError, Policy};
+pub use outbox::{Borrowed, Copies, Counters, Flushed, Outbox, OutboxError, Policy};

@@ -38,6 +38,45 @@ pub struct Counters {
     pub copied_bytes: u64,
 }
 
+/// Copies that were made of one buffer while it waited in an outbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Copies {
+    /// How many.
+    pub times: u64,
+    /// Bytes of them, heads included.
+    pub bytes: u64,
+}
+
+impl Copies {
+    /// One of so many bytes.
+    #[must_use]
+    pub const fn one(bytes: u64) -> Self {
+        Self { times: 1, bytes }
+    }
+
+    /// So many more.
+    pub const fn add(&mut self, more: Self) {
+        self.times += more.times;
+        self.bytes += more.bytes;
+    }
+}
+
+/// A buffer's tag, and the copies that were made of the buffer so far.
+#[derive(Debug)]
+pub(crate) struct Tagged<T> {
+    pub(crate) tag: T,
+    pub(crate) copies: Copies,
+}
+
+impl<T> Tagged<T> {
+    const fn new(tag: T) -> Self {
+        Self {
+            tag,
+            copies: Copies { times: 0, bytes: 0 },
+        }
+    }
+}
+
 /// Why an outbox cannot go on.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -72,13 +111,13 @@ pub struct Outbox<T> {
     policy: Policy,
     /// Length of the unit at the front of some bytes.
     unit_length: fn(&[u8]) -> usize,
-    pub(crate) queue: VecDeque<(Buffer, T)>,
+    pub(crate) queue: VecDeque<(Buffer, Tagged<T>)>,
     /// Bytes of the first buffer that have left.
     pub(crate) progress: usize,
     /// Static: the slot being filled, and how far.
     pub(crate) filling: Option<(LentSlot, usize)>,
     /// Static: tags of the buffers that are in the slot being filled.
-    pub(crate) in_slot: Vec<T>,
+    pub(crate) in_slot: Vec<Tagged<T>>,
     /// Static: buffers of the queue that are slots of the lane.
     pub(crate) lent: usize,
     queued_bytes: usize,
@@ -112,26 +151,29 @@ impl<T> Outbox<T> {
 
     /// Queues a buffer; `tag` comes back when it has left.
     pub fn push(&mut self, mut buffer: Buffer, tag: T) {
+        let mut tagged = Tagged::new(tag);
         if matches!(self.shape, Shape::Static { .. }) && buffer.is_piped() {
-            self.counters.copies += 1;
-            self.counters.copied_bytes += buffer.detach() as u64;
+            let bytes = buffer.detach() as u64;
+            self.note_copy(bytes);
+            tagged.copies.add(Copies::one(bytes));
         }
         self.queued_bytes += buffer.len();
         self.lent += usize::from(buffer.is_lent());
-        self.queue.push_back((buffer, tag));
+        self.queue.push_back((buffer, tagged));
     }
 
     /// Sends what the lane takes now, and hands the tag of each buffer that has left
-    /// entirely to `left`.
+    /// entirely to `left`, with the copies that were made of it here.
     ///
     /// # Errors
     /// When the lane failed or something cannot be sent on it; the lane is to be closed.
     pub fn flush(
         &mut self,
         lane: &mut dyn LaneSender,
-        mut left: impl FnMut(T),
+        mut left: impl FnMut(T, Copies),
     ) -> Result<Flushed, OutboxError> {
         let before = self.queued_bytes;
+        let mut left = |gone: Tagged<T>| left(gone.tag, gone.copies);
         let blocked = match self.shape {
             Shape::Dynamic { gather_limit } => self.flush_dynamic(lane, gather_limit, &mut left),
             Shape::Static { .. } => self.flush_static(lane, &mut left),
@@ -202,10 +244,10 @@ impl<T> Outbox<T> {
     }
 
     /// Looks at every buffer that waits, so that the caller can have some copied
-    /// ([`Buffer::detach`]).
-    pub fn for_each_queued(&mut self, mut look: impl FnMut(&mut Buffer)) {
-        for (buffer, _) in &mut self.queue {
-            look(buffer);
+    /// ([`Buffer::detach`]) and note that with its tag.
+    pub fn for_each_queued(&mut self, mut look: impl FnMut(&mut Buffer, &mut T)) {
+        for (buffer, tagged) in &mut self.queue {
+            look(buffer, &mut tagged.tag);
         }
     }
 
@@ -249,17 +291,22 @@ impl<T> Outbox<T> {
         self.counters.sends += 1;
         self.counters.bytes += bytes as u64;
         if copied {
-            self.counters.copies += 1;
-            self.counters.copied_bytes += bytes as u64;
+            self.note_copy(bytes as u64);
         }
+    }
+
+    pub(crate) const fn note_copy(&mut self, bytes: u64) {
+        self.counters.copies += 1;
+        self.counters.copied_bytes += bytes;
     }
 
     pub(crate) fn queue_rest(&mut self, rest: Vec<u8>, tag: T) {
         self.queued_bytes += rest.len();
-        self.counters.copies += 1;
-        self.counters.copied_bytes += rest.len() as u64;
+        self.note_copy(rest.len() as u64);
+        let mut tagged = Tagged::new(tag);
+        tagged.copies.add(Copies::one(rest.len() as u64));
         self.queue
-            .push_back((Buffer::of(Body::Shared(rest.into())), tag));
+            .push_back((Buffer::of(Body::Shared(rest.into())), tagged));
     }
 }
 

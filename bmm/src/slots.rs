@@ -4,7 +4,7 @@
 use madgate_tm::{LaneError, LaneSender, LentSlot, Piece};
 
 use crate::buffer::{Body, Buffer};
-use crate::outbox::{Borrowed, Outbox, OutboxError};
+use crate::outbox::{Borrowed, Copies, Outbox, OutboxError, Tagged};
 
 /// Smaller units are copied also where the lane gathers: several share a slot then, and cost its
 /// receiver one look.
@@ -15,7 +15,7 @@ impl<T> Outbox<T> {
     pub(crate) fn flush_static(
         &mut self,
         lane: &mut dyn LaneSender,
-        left: &mut impl FnMut(T),
+        left: &mut impl FnMut(Tagged<T>),
     ) -> Result<bool, OutboxError> {
         while let Some((first, _)) = self.queue.front() {
             if first.is_lent() {
@@ -39,7 +39,7 @@ impl<T> Outbox<T> {
     fn pass_lent(
         &mut self,
         lane: &mut dyn LaneSender,
-        left: &mut impl FnMut(T),
+        left: &mut impl FnMut(Tagged<T>),
     ) -> Result<(), OutboxError> {
         let mut place = 0;
         while self.lent > 0 && place < self.queue.len() {
@@ -57,9 +57,9 @@ impl<T> Outbox<T> {
         &mut self,
         place: usize,
         lane: &mut dyn LaneSender,
-        left: &mut impl FnMut(T),
+        left: &mut impl FnMut(Tagged<T>),
     ) -> Result<(), OutboxError> {
-        let Some((buffer, tag)) = self.queue.remove(place) else {
+        let Some((buffer, tagged)) = self.queue.remove(place) else {
             return Ok(());
         };
         let Body::Lent { slot, length } = buffer.body else {
@@ -85,7 +85,7 @@ impl<T> Outbox<T> {
         }
         self.note_left(length);
         self.counters.sends += 1;
-        left(tag);
+        left(tagged);
         Ok(())
     }
 
@@ -94,17 +94,22 @@ impl<T> Outbox<T> {
     fn fill_first(
         &mut self,
         lane: &mut dyn LaneSender,
-        left: &mut impl FnMut(T),
+        left: &mut impl FnMut(Tagged<T>),
     ) -> Result<bool, OutboxError> {
-        let Some((first, tag)) = self.queue.pop_front() else {
+        let Some((first, mut tagged)) = self.queue.pop_front() else {
             return Ok(true);
         };
+        let before = self.counters;
         let filled = self.fill(lane, &first, left);
+        tagged.copies.add(Copies {
+            times: self.counters.copies - before.copies,
+            bytes: self.counters.copied_bytes - before.copied_bytes,
+        });
         if let Ok(true) = filled {
             self.progress = 0;
-            self.in_slot.push(tag);
+            self.in_slot.push(tagged);
         } else {
-            self.queue.push_front((first, tag));
+            self.queue.push_front((first, tagged));
         }
         filled
     }
@@ -115,7 +120,7 @@ impl<T> Outbox<T> {
         &mut self,
         lane: &mut dyn LaneSender,
         buffer: &Buffer,
-        left: &mut impl FnMut(T),
+        left: &mut impl FnMut(Tagged<T>),
     ) -> Result<bool, OutboxError> {
         let [head, body] = buffer.pieces();
         let total = buffer.len();
@@ -147,7 +152,7 @@ impl<T> Outbox<T> {
         &mut self,
         lane: &mut dyn LaneSender,
         unit: &[Piece<'_>],
-        left: &mut impl FnMut(T),
+        left: &mut impl FnMut(Tagged<T>),
     ) -> Result<bool, OutboxError> {
         self.commit_filling(lane, left)?;
         let unit_bytes = self.check_size(unit)?;
@@ -164,7 +169,7 @@ impl<T> Outbox<T> {
         &mut self,
         lane: &mut dyn LaneSender,
         unit: &[Piece<'_>],
-        left: &mut impl FnMut(T),
+        left: &mut impl FnMut(Tagged<T>),
     ) -> Result<bool, OutboxError> {
         let Some((mut slot, mut filled)) = self.room_for(lane, unit, left)? else {
             return Ok(false);
@@ -173,8 +178,7 @@ impl<T> Outbox<T> {
         for piece in unit {
             filled += piece.copy_to(&mut slot.bytes_mut()[filled..]);
         }
-        self.counters.copies += 1;
-        self.counters.copied_bytes += (filled - start) as u64;
+        self.note_copy((filled - start) as u64);
         self.filling = Some((slot, filled));
         Ok(true)
     }
@@ -197,7 +201,7 @@ impl<T> Outbox<T> {
         &mut self,
         lane: &mut dyn LaneSender,
         unit: &[Piece<'_>],
-        left: &mut impl FnMut(T),
+        left: &mut impl FnMut(Tagged<T>),
     ) -> Result<Option<(LentSlot, usize)>, OutboxError> {
         if let Some((slot, filled)) = self.filling.take() {
             if slot.capacity() - filled >= length(unit) {
@@ -215,7 +219,7 @@ impl<T> Outbox<T> {
     fn commit_filling(
         &mut self,
         lane: &mut dyn LaneSender,
-        left: &mut impl FnMut(T),
+        left: &mut impl FnMut(Tagged<T>),
     ) -> Result<(), OutboxError> {
         if let Some((slot, filled)) = self.filling.take() {
             lane.commit(slot, filled)

@@ -55,9 +55,9 @@ fn rounds(outbox: &mut Outbox<u32>, lane: &mut Sink, batch: &Bytes, count: u32) 
             outbox.push(Buffer::with_head(&[7; 48], batch.slice(..52)), number);
         }
         lane.takes_half = round % 3 == 0;
-        outbox.flush(lane, |_| {}).expect("it takes all");
+        outbox.flush(lane, |_, _| {}).expect("it takes all");
         lane.takes_half = false;
-        outbox.flush(lane, |_| {}).expect("it takes all");
+        outbox.flush(lane, |_, _| {}).expect("it takes all");
         let sent = outbox.send_borrowed(lane, &[Piece::new(&batch[..FRAME_BYTES])], 0);
         assert_eq!(sent.expect("it takes all"), Borrowed::Left(0));
     }

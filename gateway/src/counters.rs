@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use madgate_bmm::Copies;
+
 use crate::instruments::{PipelineCounters, StageTimes};
 
 /// What a gateway has carried and carries. Counters grow for as long as it runs; the rest
@@ -63,20 +65,15 @@ pub struct Counters {
     pub parked_memory: Duration,
     /// Per network of this gateway, in the order of the cluster file.
     pub networks: Vec<NetworkCounters>,
-    /// Per pair of networks that something has passed between.
+    /// Per pair of networks that something has passed between, or waits between.
     pub pipelines: Vec<PipelineCounters>,
 }
 
 impl Counters {
     /// Copies per data frame that left; frames that had to wait not counted.
     #[must_use]
-    #[allow(clippy::cast_precision_loss, reason = "a ratio for people")]
     pub fn copies_per_frame(&self) -> f64 {
-        if self.frames == 0 {
-            0.0
-        } else {
-            self.copies as f64 / self.frames as f64
-        }
+        ratio(self.copies, self.frames)
     }
 }
 
@@ -119,6 +116,16 @@ impl Counters {
             }
         }
         period
+    }
+}
+
+/// One count over another; 0 where there is nothing to count.
+#[allow(clippy::cast_precision_loss, reason = "a ratio for people")]
+pub(crate) fn ratio(part: u64, all: u64) -> f64 {
+    if all == 0 {
+        0.0
+    } else {
+        part as f64 / all as f64
     }
 }
 
@@ -206,9 +213,9 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    pub(crate) fn note_copy(&self, copies: u64, bytes: u64) {
-        add(&self.copies, copies);
-        add(&self.copied_bytes, bytes);
+    pub(crate) fn note_copies(&self, copies: Copies) {
+        add(&self.copies, copies.times);
+        add(&self.copied_bytes, copies.bytes);
     }
 
     pub(crate) fn note_parked(&self, bytes: usize) {

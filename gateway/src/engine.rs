@@ -394,8 +394,11 @@ impl Engine {
                 continue;
             };
             for lane in output.lanes() {
-                lane.outbox.for_each_queued(|buffer| {
+                lane.outbox.for_each_queued(|buffer, frame| {
                     let bytes = buffer.detach();
+                    if let Some(frame) = frame {
+                        frame.stay.note_parked(bytes);
+                    }
                     self.tally.note_parked(bytes);
                     total += bytes;
                 });
@@ -520,7 +523,8 @@ impl Engine {
         counters.parked_ahead = Duration::from_nanos(carried.parked_ahead_ns);
         counters.parked_memory = Duration::from_nanos(carried.parked_memory_ns);
         let names: Vec<&str> = self.networks.iter().map(|hub| &*hub.name).collect();
-        counters.pipelines = shared.pipelines.counters(&names);
+        let way = |from, to| shared.transit.way(from, to);
+        counters.pipelines = shared.pipelines.counters(&names, way);
         let sent = |to| shared.pipelines.frames_to(to);
         let networks = self.networks.iter().enumerate();
         counters.networks = networks

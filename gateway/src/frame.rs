@@ -9,13 +9,13 @@ use madgate_bmm::{Body, Buffer};
 use madgate_gtm::transit::LinkId;
 use madgate_tm::{LentSlot, ReceivedSlot};
 
-use crate::instruments::Arrival;
+use crate::instruments::Stay;
 
 /// One frame or a run of them, on its way through.
 #[derive(Debug)]
 pub(crate) struct Frame {
     memory: Memory,
-    pub(crate) arrival: Arrival,
+    pub(crate) stay: Stay,
 }
 
 /// Where its bytes are.
@@ -28,17 +28,19 @@ pub(crate) enum Memory {
 }
 
 impl Frame {
-    pub(crate) const fn new(memory: Memory, arrival: Arrival) -> Self {
-        Self { memory, arrival }
+    pub(crate) const fn new(memory: Memory, stay: Stay) -> Self {
+        Self { memory, stay }
     }
 
     /// Copies it out of memory that a receiver waits for. Returns the bytes that were copied;
     /// none where that is done already, or where it is ready to leave.
     pub(crate) fn detach(&mut self) -> usize {
-        match &mut self.memory {
+        let bytes = match &mut self.memory {
             Memory::Buffer(buffer) => buffer.detach(),
             Memory::Lent(_) => 0,
-        }
+        };
+        self.stay.note_parked(bytes);
+        bytes
     }
 
     /// As what leaves by `link`.
@@ -51,6 +53,11 @@ impl Frame {
 }
 
 impl Memory {
+    /// Whether it is a pipe.
+    pub(crate) const fn is_piped(&self) -> bool {
+        matches!(self, Self::Buffer(buffer) if buffer.is_piped())
+    }
+
     /// A range of a batch.
     pub(crate) fn shared(bytes: Bytes) -> Self {
         Self::Buffer(Buffer::shared(bytes))

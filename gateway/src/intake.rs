@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use madgate_bmm::Copies;
 use madgate_gtm::transit::{Lane, LinkId, Outcome, Run};
 use madgate_gtm::wire::{Opening, Refusal, URGENT_FRAME_BYTES};
 use madgate_gtm::{Header, Kind, Time};
@@ -13,30 +14,42 @@ use crate::counters::add;
 use crate::engine::{Engine, Shared, Touched};
 use crate::fault::Fault;
 use crate::frame::{Frame, Memory};
+use crate::instruments::Stay;
 use crate::link::Link;
 use crate::router::Unroutable;
 use crate::scan::Item;
 
+/// Bytes that came together.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Whole<'a> {
+    pub(crate) bytes: &'a Bytes,
+    pub(crate) at: Time,
+    /// Whether they were copied out of the slots that they came in.
+    pub(crate) is_copied: bool,
+}
+
 impl Engine {
-    /// Takes the `items` of a batch in, which came at `now`; `whole` is the bytes that they
-    /// refer to. The links
-    /// that have something to send now are added to `touched`, whatever else happens.
+    /// Takes the `items` of a batch in, which refer to the bytes of `whole`. The links that have
+    /// something to send now are added to `touched`, whatever else happens.
     pub(crate) fn take_in(
         &self,
         from: &Arc<Link>,
         items: &mut Vec<Item>,
-        whole: &Bytes,
-        now: Time,
+        whole: Whole<'_>,
         touched: &mut Touched,
     ) -> Result<(), Fault> {
-        let arrival = from.arrival(now);
+        let now = whole.at;
+        let stay = Stay::since(from.arrival(now));
         let mut is_answered = false;
         let mut frames = 0;
         let mut shared = self.lock();
         for item in items.drain(..) {
             match item {
                 Item::Run { run, at } => {
-                    let frame = Frame::new(Memory::shared(whole.slice(at)), arrival);
+                    let mut frame = Frame::new(Memory::shared(whole.bytes.slice(at)), stay);
+                    if whole.is_copied {
+                        frame.stay.copied = copies_of(&run);
+                    }
                     frames += u64::from(run.frames);
                     self.take_run(&mut shared, from, &run, run.largest, frame, now, touched)?;
                 }
@@ -52,7 +65,7 @@ impl Engine {
                     }
                     let route = route.map_err(|_| Refusal::NoRoute);
                     shared = self.lock();
-                    let frame = Frame::new(Memory::shared(whole.slice(at)), arrival);
+                    let frame = Frame::new(Memory::shared(whole.bytes.slice(at)), stay);
                     frames += 1;
                     let to_dial = self.open(
                         &mut shared,
@@ -99,7 +112,9 @@ impl Engine {
         now: Time,
         touched: &mut Touched,
     ) -> Result<(), Fault> {
-        let frame = Frame::new(memory, from.arrival(now));
+        let mut stay = Stay::since(from.arrival(now));
+        stay.is_spliced = memory.is_piped();
+        let frame = Frame::new(memory, stay);
         add(&self.networks[from.network].tally.received_frames, 1);
         let mut shared = self.lock();
         self.take_run(&mut shared, from, run, run.bytes, frame, now, touched)
@@ -184,6 +199,14 @@ impl Engine {
             .handle_opening(from.transit, header, opening, to, frame, now);
         shared.touch(outcome, touched);
         to_dial
+    }
+}
+
+/// What it takes to copy each frame of a run.
+pub(crate) fn copies_of(run: &Run) -> Copies {
+    Copies {
+        times: run.frames.into(),
+        bytes: u64::try_from(run.bytes).unwrap_or(u64::MAX),
     }
 }
 

@@ -11,7 +11,7 @@ use madgate_gtm::{Header, Kind, Time};
 use madgate_tm::{LaneClass, LaneSender, Shape};
 use madgate_vchannel::conductor::LinkRequest;
 
-use crate::instruments::Arrival;
+use crate::instruments::{Arrival, Stay};
 
 /// Pings and pongs that wait for a link at most.
 const ECHOES_MOST: usize = 16;
@@ -222,9 +222,7 @@ impl Link {
         if !control.is_empty() {
             let frames = bytes::Bytes::copy_from_slice(control);
             control.clear();
-            let lane = &mut output.urgent;
-            lane.control_frames += u64::try_from(frames.len() / HEADER_BYTES).unwrap_or(0);
-            lane.outbox.push(Buffer::shared(frames), None);
+            output.urgent.outbox.push(Buffer::shared(frames), None);
         }
     }
 }
@@ -234,8 +232,8 @@ impl Link {
 pub(crate) struct Departed {
     /// What they are in the flow table.
     pub(crate) departure: Departure,
-    /// Since when they are here.
-    pub(crate) arrival: Arrival,
+    /// Since when they are here, and what became of them.
+    pub(crate) stay: Stay,
 }
 
 /// The sending halves of a link, and what waits for them.
@@ -289,8 +287,6 @@ pub(crate) struct LaneOutput {
     pub(crate) is_blocked: bool,
     /// Whether the sender's thread has its descriptor in its poller.
     pub(crate) is_watched: bool,
-    /// Control frames whose copies (on static lanes) have not been left out of the count yet.
-    control_frames: u64,
 }
 
 impl LaneOutput {
@@ -307,7 +303,6 @@ impl LaneOutput {
             outbox,
             is_blocked: false,
             is_watched: false,
-            control_frames: 0,
         }
     }
 
@@ -320,13 +315,6 @@ impl LaneOutput {
     pub(crate) fn is_static(&self) -> bool {
         let shape = self.sender.as_ref().map(|sender| sender.shape());
         matches!(shape, Some(Shape::Static { .. }))
-    }
-
-    /// How many of `copies` were of data frames.
-    pub(crate) fn data_copies(&mut self, copies: u64) -> u64 {
-        let control = copies.min(self.control_frames);
-        self.control_frames -= control;
-        copies - control
     }
 
     /// Lets go of the lane, and of everything that waited for it.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use madgate_bmm::Copies;
 use madgate_gtm::transit::Lane;
 use madgate_tm::LaneClass;
 
@@ -94,12 +95,12 @@ impl Engine {
         let now = self.rate_time();
         let mut shared = self.lock();
         output.held_until = None;
-        for Departed { departure, arrival } in output.departed.drain(..) {
+        for Departed { departure, stay } in output.departed.drain(..) {
             let at = output.departed_at;
             let (frames, bytes) = (departure.frames, departure.bytes);
             shared
                 .pipelines
-                .note(arrival, link.network, at, frames, bytes);
+                .note(&stay, link.network, at, frames, bytes);
             if let Some(back) = shared.transit.handle_departure(&departure, at) {
                 shared.touch_link(back, touched);
             }
@@ -129,8 +130,8 @@ impl Engine {
                 OUTBOX_BYTES - queued,
                 now,
                 |frame, departure| {
-                    let arrival = frame.arrival;
-                    let departed = Departed { departure, arrival };
+                    let stay = frame.stay;
+                    let departed = Departed { departure, stay };
                     to.outbox
                         .push(frame.into_buffer(link.transit), Some(departed));
                 },
@@ -160,9 +161,15 @@ impl Engine {
             return Ok(false);
         };
         let before = *output.outbox.counters();
-        let flushed = output
-            .outbox
-            .flush(&mut **sender, |tag| departed.extend(tag))?;
+        let mut copied = Copies::default();
+        let flushed = output.outbox.flush(&mut **sender, |tag, copies| {
+            // Control frames are nobody's.
+            if let Some(mut frame) = tag {
+                copied.add(copies);
+                frame.stay.copied.add(copies);
+                departed.push(frame);
+            }
+        })?;
         let after = *output.outbox.counters();
         output.is_blocked = flushed.blocked;
         if flushed.blocked {
@@ -170,15 +177,7 @@ impl Engine {
         }
         add(&hub.tally.sends, after.sends - before.sends);
         add(&hub.tally.sent_bytes, after.bytes - before.bytes);
-        let copies = output.data_copies(after.copies - before.copies);
-        self.tally.note_copy(
-            copies,
-            if copies > 0 {
-                after.copied_bytes - before.copied_bytes
-            } else {
-                0
-            },
-        );
+        self.tally.note_copies(copied);
         Ok(flushed.bytes > 0)
     }
 }

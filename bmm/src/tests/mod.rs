@@ -7,7 +7,9 @@ use madgate_tm::{LaneSender, LentSlot, Piece};
 
 use self::doubles::{DynamicLane, StaticLane};
 use self::units::{headed, piped, read_units, received, unit, unit_length};
-use crate::{Body, Borrowed, Buffer, Counters, Flushed, HEAD_BYTES, Outbox, OutboxError, Policy};
+use crate::{
+    Body, Borrowed, Buffer, Copies, Counters, Flushed, HEAD_BYTES, Outbox, OutboxError, Policy,
+};
 
 fn outbox(lane: &dyn LaneSender, policy: Policy) -> Outbox<u32> {
     Outbox::new(lane.shape(), policy, unit_length)
@@ -23,7 +25,7 @@ fn flush(
     lane: &mut dyn LaneSender,
 ) -> (Result<Flushed, OutboxError>, Vec<u32>) {
     let mut left = Vec::new();
-    let flushed = outbox.flush(lane, |tag| left.push(tag));
+    let flushed = outbox.flush(lane, |tag, _| left.push(tag));
     (flushed, left)
 }
 
@@ -177,6 +179,42 @@ fn a_unit_larger_than_a_slot_is_an_error_and_nothing_of_it_leaves() {
         "{sent:?}"
     );
     assert_eq!(lane.commits.len(), 1);
+}
+
+/// Tags come back with the copies of their buffer, also where it was filled into slots little by
+/// little.
+#[test]
+fn copies_are_told_with_the_buffer_that_they_were_made_of() {
+    let mut lane = StaticLane::new(100, vec![true, false]);
+    let mut outbox = outbox(&lane, Policy::Eager);
+    let mut units = unit(0, 80);
+    units.extend(unit(1, 90));
+    outbox.push(Buffer::shared(units.into()), 0);
+    let slot = lane.lend();
+    let length = 100;
+    outbox.push(Buffer::of(Body::Lent { slot, length }), 1);
+    outbox.push(piped(&unit(2, 70)), 2);
+    let mut left = Vec::new();
+    while !outbox.is_empty() {
+        let flushed = outbox.flush(&mut lane, |tag, copies| left.push((tag, copies)));
+        flushed.unwrap();
+    }
+    left.sort_by_key(|(tag, _)| *tag);
+    let copies = |times, bytes| Copies { times, bytes };
+    // A pipe is emptied into memory first.
+    let expected = [(0, copies(2, 170)), (1, copies(0, 0)), (2, copies(2, 140))];
+    assert_eq!(left, expected);
+    assert_eq!(outbox.counters().copies, 4);
+
+    let mut lane = DynamicLane::new(1, vec![]);
+    let mut outbox = self::outbox(&lane, Policy::Gathering);
+    outbox.push(shared(0, 60), 0);
+    lane.takes_pipes = false;
+    outbox.push(piped(&unit(1, 70)), 1);
+    let mut left = Vec::new();
+    let flushed = outbox.flush(&mut lane, |tag, copies| left.push((tag, copies)));
+    flushed.unwrap();
+    assert_eq!(left, [(0, copies(0, 0)), (1, copies(1, 70))]);
 }
 
 #[test]

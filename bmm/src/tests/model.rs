@@ -195,7 +195,7 @@ fn queue_or_flush(
     }
     match step {
         Step::Detach => {
-            outbox.for_each_queued(|buffer| {
+            outbox.for_each_queued(|buffer, _| {
                 let before = buffer.len();
                 buffer.detach();
                 assert_eq!(buffer.len(), before);
@@ -203,7 +203,7 @@ fn queue_or_flush(
         }
         Step::Flush => {
             let before = outbox.queued_bytes();
-            let flushed = outbox.flush(lane, |tag| left.push(tag)).unwrap();
+            let flushed = outbox.flush(lane, |tag, _| left.push(tag)).unwrap();
             assert_eq!(flushed.bytes, before - outbox.queued_bytes());
             assert_eq!(flushed.blocked, !outbox.is_empty());
         }

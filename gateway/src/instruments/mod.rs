@@ -13,7 +13,7 @@
 mod pipelines;
 mod stopwatch;
 
-pub(crate) use pipelines::{Arrival, Pipelines};
+pub(crate) use pipelines::{Arrival, Pipelines, Stay};
 pub use pipelines::{HopLatency, PipelineCounters};
 pub use stopwatch::StageTimes;
 pub(crate) use stopwatch::{Clock, Spent, Stage, Stopwatch};

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use madgate_bmm::Copies;
 use madgate_gtm::Time;
+use madgate_gtm::transit::Way;
 
-use crate::counters::subtract;
+use crate::counters::{ratio, subtract};
 
 /// The shortest stay that is told apart from none.
 const SHORTEST_NS: u64 = 64;
@@ -20,6 +22,38 @@ pub(crate) struct Arrival {
     /// Place of the network in the engine.
     pub(crate) network: usize,
     pub(crate) at: Time,
+}
+
+/// Since when a frame, or a run of them, is here, and what has become of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stay {
+    pub(crate) arrival: Arrival,
+    /// Into slots, and out of those that it came in.
+    pub(crate) copied: Copies,
+    /// Because it had to wait.
+    pub(crate) parked: Copies,
+    /// Whether its payload came through a pipe.
+    pub(crate) is_spliced: bool,
+}
+
+impl Stay {
+    /// It has just come.
+    pub(crate) fn since(arrival: Arrival) -> Self {
+        Self {
+            arrival,
+            copied: Copies::default(),
+            parked: Copies::default(),
+            is_spliced: false,
+        }
+    }
+
+    /// It was copied because it had to wait, if any bytes were.
+    pub(crate) fn note_parked(&mut self, bytes: usize) {
+        if bytes > 0 {
+            let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+            self.parked.add(Copies::one(bytes));
+        }
+    }
 }
 
 /// The way from one network to another through this gateway.
@@ -38,18 +72,52 @@ pub struct PipelineCounters {
     pub pieces: u64,
     /// How long they stayed.
     pub hop: HopLatency,
+    /// Times that the payload of one of them (or of a run of small ones) was copied on its way,
+    /// as in [`Counters::copies`](crate::Counters::copies).
+    pub copies: u64,
+    /// Bytes of those.
+    pub copied_bytes: u64,
+    /// Those whose payload has passed from socket to socket without being read.
+    pub spliced_frames: u64,
+    /// Times that one was copied because it had to wait. What is moved before a frame is whole
+    /// belongs to no pipeline: only [`Counters::parked_copies`](crate::Counters::parked_copies)
+    /// has it.
+    pub parked_copies: u64,
+    /// Bytes of those.
+    pub parked_bytes: u64,
+    /// Bytes that wait in flows' queues now.
+    pub queued_bytes: u64,
+    /// Flows whose sources have used up what they were promised, now.
+    pub parked_flows: u32,
+    /// As in [`Counters::parked_ahead`](crate::Counters::parked_ahead).
+    pub parked_ahead: Duration,
+    /// As in [`Counters::parked_memory`](crate::Counters::parked_memory).
+    pub parked_memory: Duration,
 }
 
 impl PipelineCounters {
     pub(crate) fn since(&self, before: &Self) -> Self {
         let mut period = self.clone();
         period.hop = self.hop.since(&before.hop);
+        period.parked_ahead = self.parked_ahead.saturating_sub(before.parked_ahead);
+        period.parked_memory = self.parked_memory.saturating_sub(before.parked_memory);
         subtract([
             (&mut period.frames, before.frames),
             (&mut period.bytes, before.bytes),
             (&mut period.pieces, before.pieces),
+            (&mut period.copies, before.copies),
+            (&mut period.copied_bytes, before.copied_bytes),
+            (&mut period.spliced_frames, before.spliced_frames),
+            (&mut period.parked_copies, before.parked_copies),
+            (&mut period.parked_bytes, before.parked_bytes),
         ]);
         period
+    }
+
+    /// Copies per data frame that left; frames that had to wait not counted.
+    #[must_use]
+    pub fn copies_per_frame(&self) -> f64 {
+        ratio(self.copies, self.frames)
     }
 }
 
@@ -126,6 +194,31 @@ struct Pipeline {
     bytes: u64,
     pieces: u64,
     hop: HopLatency,
+    copied: Copies,
+    parked: Copies,
+    spliced_frames: u64,
+}
+
+impl Pipeline {
+    /// What there is to say, but for between which networks it is.
+    fn counters(&self, way: &Way) -> PipelineCounters {
+        PipelineCounters {
+            frames: self.frames,
+            bytes: self.bytes,
+            pieces: self.pieces,
+            hop: self.hop.clone(),
+            copies: self.copied.times,
+            copied_bytes: self.copied.bytes,
+            spliced_frames: self.spliced_frames,
+            parked_copies: self.parked.times,
+            parked_bytes: self.parked.bytes,
+            queued_bytes: way.queued_bytes,
+            parked_flows: way.parked_flows,
+            parked_ahead: Duration::from_nanos(way.parked_ahead_ns),
+            parked_memory: Duration::from_nanos(way.parked_memory_ns),
+            ..PipelineCounters::default()
+        }
+    }
 }
 
 impl Pipelines {
@@ -136,21 +229,18 @@ impl Pipelines {
         }
     }
 
-    /// Frames that came by `arrival` have left by network `to`.
-    pub(crate) fn note(
-        &mut self,
-        arrival: Arrival,
-        to: usize,
-        left: Time,
-        frames: u32,
-        bytes: usize,
-    ) {
+    /// Frames have left by network `to`.
+    pub(crate) fn note(&mut self, stay: &Stay, to: usize, left: Time, frames: u32, bytes: usize) {
+        let arrival = stay.arrival;
         let Some(pipeline) = self.by_pair.get_mut(arrival.network * self.networks + to) else {
             return;
         };
         pipeline.frames += u64::from(frames);
         pipeline.bytes += u64::try_from(bytes).unwrap_or(0);
         pipeline.pieces += 1;
+        pipeline.copied.add(stay.copied);
+        pipeline.parked.add(stay.parked);
+        pipeline.spliced_frames += u64::from(stay.is_spliced);
         pipeline.hop.record(left.since(arrival.at), frames.into());
     }
 
@@ -160,21 +250,23 @@ impl Pipelines {
         of_network.map(|pipeline| pipeline.frames).sum()
     }
 
-    /// Those that something has passed through, networks having these names.
-    pub(crate) fn counters(&self, names: &[&str]) -> Vec<PipelineCounters> {
+    /// Those that something has passed through or waits for, networks having these names; `way`
+    /// says what waits from one to another.
+    pub(crate) fn counters(
+        &self,
+        names: &[&str],
+        way: impl Fn(usize, usize) -> Way,
+    ) -> Vec<PipelineCounters> {
         let mut counters = Vec::new();
-        for (from, row) in names.iter().zip(self.by_pair.chunks(self.networks.max(1))) {
-            for (to, pipeline) in names.iter().zip(row) {
-                if pipeline.frames > 0 {
-                    counters.push(PipelineCounters {
-                        from: (*from).to_owned(),
-                        to: (*to).to_owned(),
-                        frames: pipeline.frames,
-                        bytes: pipeline.bytes,
-                        pieces: pipeline.pieces,
-                        hop: pipeline.hop.clone(),
-                    });
-                }
+        for (place, pipeline) in self.by_pair.iter().enumerate() {
+            let (from, to) = (place / self.networks, place % self.networks);
+            let way = way(from, to);
+            if pipeline.frames > 0 || way != Way::default() {
+                counters.push(PipelineCounters {
+                    from: names[from].to_owned(),
+                    to: names[to].to_owned(),
+                    ..pipeline.counters(&way)
+                });
             }
         }
         counters
@@ -192,23 +284,17 @@ mod tests {
             network: 1,
             at: Time(1_000_000),
         };
-        pipelines.note(arrival, 2, Time(1_010_000), 9, 900);
-        pipelines.note(arrival, 2, Time(1_100_000), 1, 200);
+        let stay = Stay::since(arrival);
+        pipelines.note(&stay, 2, Time(1_010_000), 9, 900);
+        pipelines.note(&stay, 2, Time(1_100_000), 1, 200);
         // Clocks of threads may differ by what a look takes.
-        pipelines.note(arrival, 0, Time(999_999), 1, 50);
+        pipelines.note(&stay, 0, Time(999_999), 1, 50);
         // Of no network of this gateway.
-        pipelines.note(
-            Arrival {
-                network: 3,
-                ..arrival
-            },
-            0,
-            Time(0),
-            1,
-            1,
-        );
+        let network = 3;
+        let foreign = Stay::since(Arrival { network, ..arrival });
+        pipelines.note(&foreign, 0, Time(0), 1, 1);
 
-        let counters = pipelines.counters(&["a", "b", "c"]);
+        let counters = pipelines.counters(&["a", "b", "c"], nothing_waits);
         let ways: Vec<_> = counters.iter().map(|one| (&*one.from, &*one.to)).collect();
         assert_eq!(ways, [("b", "a"), ("b", "c")]);
         let far = &counters[1];
@@ -220,10 +306,49 @@ mod tests {
         assert_eq!((pipelines.frames_to(2), pipelines.frames_to(1)), (10, 0));
 
         let before = counters[1].hop.clone();
-        pipelines.note(arrival, 2, Time(1_001_000), 5, 5);
-        let since = pipelines.counters(&["a", "b", "c"])[1].hop.since(&before);
+        pipelines.note(&stay, 2, Time(1_001_000), 5, 5);
+        let after = pipelines.counters(&["a", "b", "c"], nothing_waits);
+        let since = after[1].hop.since(&before);
         assert_eq!(since.frames(), 5);
         assert!(near(since.quantile(1.0), 1), "{since:?}");
         assert_eq!(HopLatency::default().quantile(0.5), Duration::ZERO);
+    }
+
+    #[test]
+    fn what_becomes_of_frames_is_kept_by_pair_of_networks() {
+        let mut pipelines = Pipelines::new(2);
+        let (network, at) = (0, Time(1));
+        let mut stay = Stay::since(Arrival { network, at });
+        pipelines.note(&stay, 1, at, 1, 100);
+        stay.copied.add(Copies::one(700));
+        stay.note_parked(30);
+        // What is in memory of its own already is not copied.
+        stay.note_parked(0);
+        stay.is_spliced = true;
+        pipelines.note(&stay, 1, at, 1, 100);
+        let waits = |from, to| Way {
+            parked_flows: u32::from((from, to) == (1, 0)),
+            parked_memory_ns: if (from, to) == (0, 1) { 5000 } else { 0 },
+            ..Way::default()
+        };
+        let counters = pipelines.counters(&["a", "b"], waits);
+        let [there, back] = &counters[..] else {
+            panic!("{counters:?}");
+        };
+        assert_eq!((&*there.from, &*back.from), ("a", "b"));
+        assert_eq!((there.copies, there.copied_bytes), (1, 700));
+        assert_eq!((there.parked_copies, there.parked_bytes), (1, 30));
+        assert_eq!((there.spliced_frames, there.copies_per_frame()), (1, 0.5));
+        assert_eq!(there.parked_memory, Duration::from_micros(5));
+        assert_eq!((back.frames, back.parked_flows), (0, 1));
+
+        pipelines.note(&stay, 1, at, 1, 100);
+        let period = pipelines.counters(&["a", "b"], waits)[0].since(there);
+        assert_eq!((period.copies, period.parked_bytes), (1, 30));
+        assert_eq!(period.parked_memory, Duration::ZERO);
+    }
+
+    fn nothing_waits(_: usize, _: usize) -> Way {
+        Way::default()
     }
 }

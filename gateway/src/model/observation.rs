@@ -143,9 +143,9 @@ fn limit(
         Limit::Rate
     } else if waits && far.blocked > 0 {
         Limit::NetworkAhead
-    } else if period.parked_memory.as_secs_f64() > PARKED * all {
+    } else if way.parked_memory.as_secs_f64() > PARKED * all {
         Limit::Memory
-    } else if period.parked_ahead.as_secs_f64() > PARKED * all {
+    } else if way.parked_ahead.as_secs_f64() > PARKED * all {
         Limit::CreditAhead
     } else if blocked > 1.0 - BUSY {
         Limit::NetworkAhead
@@ -278,9 +278,13 @@ mod tests {
         assert_eq!(limit_of(&queued), Limit::NetworkAhead);
         queued.networks[1].held_back = 500;
         assert_eq!(limit_of(&queued), Limit::Rate);
-        blocked.parked_ahead = SECOND / 2;
+        // Flows that go elsewhere do not limit this way.
+        blocked.pipelines.push(way("right", "left", 50_000_000));
+        blocked.pipelines[1].parked_ahead = SECOND / 2;
+        assert_eq!(limit_of(&blocked), Limit::NetworkAhead);
+        blocked.pipelines[0].parked_ahead = SECOND / 2;
         assert_eq!(limit_of(&blocked), Limit::CreditAhead);
-        blocked.parked_memory = SECOND / 2;
+        blocked.pipelines[0].parked_memory = SECOND / 2;
         assert_eq!(limit_of(&blocked), Limit::Memory);
         blocked.networks[0].receiver.receiving = SECOND.mul_f64(0.6);
         assert_eq!(limit_of(&blocked), Limit::Stage(Stage::Receiving));

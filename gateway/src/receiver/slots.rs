@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use bytes::BytesMut;
+use madgate_bmm::Copies;
 use madgate_gtm::transit::Lane;
 use madgate_gtm::wire::{Flags, HEADER_BYTES};
 use madgate_gtm::{Header, Kind};
@@ -16,6 +17,7 @@ use super::input::Input;
 use crate::fault::Fault;
 use crate::frame::Memory;
 use crate::instruments::Stage;
+use crate::intake::{Whole, copies_of};
 use crate::scan::{Item, run_of, scan};
 
 /// Slots that are taken from one lane before the others have their turn.
@@ -139,20 +141,22 @@ impl Receiver {
             }
         };
         self.engine.note_corrupt(&input.link, scanned.corrupt);
-        let mut frames = 0;
-        let mut bytes = 0;
+        let mut copies = Copies::default();
         for item in &self.items {
             if let Item::Run { run, .. } = item {
-                frames += u64::from(run.frames);
-                bytes += u64::try_from(run.bytes).unwrap_or(0);
+                copies.add(copies_of(run));
             }
         }
-        self.engine.tally.note_copy(frames, bytes);
+        self.engine.tally.note_copies(copies);
         let whole = copied.split_to(scanned.used).freeze();
         self.batches.give_back(copied);
-        let now = self.watch.time_of_batch();
+        let arrived = Whole {
+            bytes: &whole,
+            at: self.watch.time_of_batch(),
+            is_copied: true,
+        };
         self.engine
-            .take_in(&input.link, &mut self.items, &whole, now, &mut self.touched)?;
+            .take_in(&input.link, &mut self.items, arrived, &mut self.touched)?;
         drop(whole);
         self.serve_touched();
         Ok(())

@@ -25,6 +25,7 @@ use crate::fault::Fault;
 use crate::frame::{LentFrame, Memory};
 use crate::held::{Held, Server};
 use crate::instruments::Stage;
+use crate::intake::Whole;
 use crate::link::Link;
 use crate::scan::{Item, Scanned, run_of, scan};
 
@@ -406,9 +407,13 @@ impl Receiver {
         begun.drain(..scanned.used);
         let whole = batch.split().freeze();
         self.batches.give_back(batch);
-        let now = self.watch.time_of_batch();
+        let arrived = Whole {
+            bytes: &whole,
+            at: self.watch.time_of_batch(),
+            is_copied: false,
+        };
         self.engine
-            .take_in(&input.link, &mut self.items, &whole, now, &mut self.touched)?;
+            .take_in(&input.link, &mut self.items, arrived, &mut self.touched)?;
         drop(whole);
         // The next ones find the batch free.
         self.serve_touched();

@@ -11,6 +11,7 @@ use super::straight::Begun;
 use crate::counters::add;
 use crate::fault::Fault;
 use crate::instruments::Stage;
+use crate::intake::Whole;
 use crate::scan::{bytes_of_credit, scan};
 
 /// Calls that receive from one lane before the others have their turn.
@@ -68,9 +69,13 @@ impl Receiver {
             0
         };
         let whole = batch.split_to(scanned.used).freeze();
-        let now = self.watch.time_of_batch();
+        let arrived = Whole {
+            bytes: &whole,
+            at: self.watch.time_of_batch(),
+            is_copied: false,
+        };
         self.engine
-            .take_in(&input.link, &mut self.items, &whole, now, &mut self.touched)?;
+            .take_in(&input.link, &mut self.items, arrived, &mut self.touched)?;
         drop(whole);
         // What came before it leaves first, so that the next frame can go straight.
         self.serve_touched();

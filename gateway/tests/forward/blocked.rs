@@ -58,6 +58,15 @@ fn three_go_on(right: &str) {
     });
     assert_bounded(&gateway, right);
     receive_all(&b[3], &stuck);
+    // It waited for its destination, and is counted where it did.
+    let counters = gateway.counters();
+    for way in &counters.pipelines {
+        let is_there = way.from == "left";
+        assert_eq!(way.parked_ahead.is_zero(), !is_there, "{right}: {way:#?}");
+        if is_there {
+            assert_eq!(way.parked_ahead, counters.parked_ahead);
+        }
+    }
 }
 
 #[test]

@@ -336,6 +336,12 @@ fn copies_large_frames(left: &str, right: &str, copies: u64) {
         });
         let seen = gateway.counters().since(&before);
         assert_eq!((seen.corrupt, seen.misbehaved), (0, 0));
+        // All of it was done for this one direction; back goes only credit.
+        assert_eq!(seen.pipelines.len(), 1, "{:?}", seen.pipelines);
+        let way = &seen.pipelines[0];
+        assert_eq!((&*way.from, &*way.to), ("left", "right"));
+        assert_eq!((way.frames, way.copies), (seen.frames, seen.copies));
+        assert_eq!(way.copied_bytes, seen.copied_bytes);
         (seen.frames, seen.copies, seen.parked_copies)
     };
     // The flow is opened by a frame of its own, and the lanes learn what comes on them.

@@ -108,6 +108,12 @@ fn a_link_that_takes_nothing_leaves_pipes_to_others() {
         gateway.counters().spliced_frames > of_its_own
     });
     assert!(destination.receive_bulk(sent.len())[..] == sent);
+    // All of them went this way. They are counted when they have left.
+    world.wait_until("the pipeline has all frames", || {
+        let counters = gateway.counters();
+        let there = counters.pipelines.iter().find(|way| way.from == "left");
+        there.is_some_and(|way| way.spliced_frames == counters.spliced_frames)
+    });
     let counters = gateway.counters();
     assert!(counters.parked_bytes > 0, "{counters:#?}");
     assert_eq!(counters.misbehaved, 0, "{counters:#?}");

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use super::pace::{Meter, Share};
 use super::parked::Want;
+use super::ways::WayOf;
 use super::{Lane, LinkId};
 use crate::time::Time;
 use crate::wire::{DESCRIPTOR_BYTES, FlowKey, HEADER_BYTES, Header, Opening, SMALL_PAYLOAD_BYTES};
@@ -72,6 +73,8 @@ pub(super) struct Flow<B> {
     pub(super) meter: Meter,
     /// Since when its source can send nothing for want of credit, and whose.
     pub(super) parked_since: Option<(Time, Want)>,
+    /// Between which groups of links it passes.
+    pub(super) way: WayOf,
     urgent: Queue<B>,
     bulk: Queue<B>,
 }
@@ -112,6 +115,7 @@ impl<B> Flow<B> {
             weight: share.weight,
             meter: Meter::new(share.rate),
             parked_since: None,
+            way: WayOf::default(),
             urgent: Queue::default(),
             bulk: Queue::default(),
         }

@@ -191,7 +191,9 @@ impl<B> Transit<B> {
         let serial = self.counters.opened;
         let share = self.shares.get(usize::from(header.flow.channel));
         let share = share.copied().unwrap_or_default();
-        let flow = Flow::new(serial, header, opening, from, to, share, now);
+        let mut flow = Flow::new(serial, header, opening, from, to, share, now);
+        let group = |link| self.links.at(link).and_then(|link| link.group);
+        flow.way = self.ways.of(group(from), group(to));
         self.budget.change(0, flow.outstanding());
         let index = if let Some(index) = self.vacant.pop() {
             self.flows[index as usize] = Some(flow);
@@ -206,7 +208,9 @@ impl<B> Transit<B> {
     }
 
     fn enqueue(&mut self, index: u32, lane: Lane, queued: Queued<B>, now: Time) -> Outcome {
-        self.queued_bytes += queued.bytes as u64;
+        let bytes = queued.bytes;
+        self.queued_bytes += bytes as u64;
+        self.ways.queue(self.flow(index).way, bytes);
         let flow = self.flow_mut(index);
         flow.last_heard = now;
         let to = flow.to;

@@ -26,6 +26,7 @@ mod pace;
 mod parked;
 #[cfg(test)]
 mod tests;
+mod ways;
 
 use std::collections::HashMap;
 
@@ -38,6 +39,8 @@ pub use link::LinkId;
 use link::{Link, Links};
 use pace::Group;
 pub use pace::{CATCH_UP, LinkLimits, Rate, Share};
+pub use ways::Way;
+use ways::Ways;
 
 /// Which of a link's two lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -139,6 +142,7 @@ pub struct Transit<B> {
     /// The flow of the last run: runs of one flow come together.
     last: Option<(FlowKey, u32)>,
     queued_bytes: u64,
+    ways: Ways,
     counters: Counters,
 }
 
@@ -156,6 +160,7 @@ impl<B> Transit<B> {
             budget,
             last: None,
             queued_bytes: 0,
+            ways: Ways::default(),
             counters: Counters::default(),
         }
     }
@@ -167,10 +172,12 @@ impl<B> Transit<B> {
         self
     }
 
-    /// Limits the links of each group (see [`LinkLimits`]) to a rate, where it has one.
+    /// Limits the links of each group (see [`LinkLimits`]) to a rate, where it has one, and notes
+    /// what waits between groups ([`way`](Self::way)).
     #[must_use]
     pub fn with_groups(mut self, rates: &[Option<Rate>]) -> Self {
         self.groups = rates.iter().map(|rate| rate.map(Group::new)).collect();
+        self.ways = Ways::between(rates.len());
         self
     }
 
@@ -277,6 +284,12 @@ impl<B> Transit<B> {
         self.queued_bytes
     }
 
+    /// What waits on the way from the links of one group to those of another.
+    #[must_use]
+    pub fn way(&self, from: usize, to: usize) -> Way {
+        self.ways.at(from, to)
+    }
+
     /// The memory behind this gateway's promises.
     #[must_use]
     pub const fn budget(&self) -> &Budget {
@@ -324,7 +337,11 @@ impl<B> Transit<B> {
         let Some(mut flow) = self.flows[index as usize].take() else {
             return;
         };
-        flow.for_each_bytes(|bytes| self.queued_bytes -= bytes as u64);
+        let way = flow.way;
+        flow.for_each_bytes(|bytes| {
+            self.queued_bytes -= bytes as u64;
+            self.ways.unqueue(way, bytes);
+        });
         self.budget.release(flow.outstanding());
         self.by_key.remove(&flow.key);
         self.last = None;

@@ -100,6 +100,7 @@ impl<B> Transit<B> {
                 .group
                 .and_then(|group| self.groups.get_mut(group)?.as_mut());
             let serial = flow.serial;
+            let way = flow.way;
             let quantum = link::QUANTUM_BYTES * flow.weight as usize;
             let (queue, meter) = flow.queue_and_meter(lane);
             if !queue.has_turn {
@@ -125,6 +126,7 @@ impl<B> Transit<B> {
                     is_open &= group.is_open(now);
                 }
                 self.queued_bytes -= first.bytes as u64;
+                self.ways.unqueue(way, first.bytes);
                 let Queued {
                     frame,
                     bytes,

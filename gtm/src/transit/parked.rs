@@ -44,6 +44,9 @@ impl<B> Transit<B> {
             (None, true) => {
                 flow.parked_since = Some((now, flow.wants()));
                 self.counters.parked_flows += 1;
+                if let Some(way) = self.ways.at_mut(flow.way) {
+                    way.parked_flows += 1;
+                }
             }
             (Some(_), false) => self.end_parked(index, now),
             _ => {}
@@ -58,11 +61,19 @@ impl<B> Transit<B> {
         let Some((since, want)) = flow.parked_since.take() else {
             return;
         };
-        self.counters.parked_flows -= 1;
         let nanos = now.0.saturating_sub(since.0);
+        let way = flow.way;
+        self.counters.parked_flows -= 1;
         match want {
             Want::Ahead => self.counters.parked_ahead_ns += nanos,
             Want::Memory => self.counters.parked_memory_ns += nanos,
+        }
+        if let Some(way) = self.ways.at_mut(way) {
+            way.parked_flows -= 1;
+            match want {
+                Want::Ahead => way.parked_ahead_ns += nanos,
+                Want::Memory => way.parked_memory_ns += nanos,
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 
-use super::{Departure, Lane, LinkId, Outcome, Run, Transit, link};
+use super::{Departure, Lane, LinkId, LinkLimits, Outcome, Run, Transit, Way, link};
 use crate::budget::{Budget, GUARANTEED_BYTES};
 use crate::reassembly::Violation;
 use crate::time::{FORGET_AFTER, Time};
@@ -58,6 +58,10 @@ fn bare_header(source: u32, label: u32, position: u64) -> Header {
 /// What `opening_header` costs.
 const OPENED: u64 = 228;
 
+/// The groups of the two links.
+const NEAR: usize = 0;
+const FAR: usize = 1;
+
 struct Gateway {
     transit: Transit<u32>,
     near: LinkId,
@@ -66,9 +70,15 @@ struct Gateway {
 
 impl Gateway {
     fn new(bytes: u64) -> Self {
-        let mut transit = Transit::new(Budget::new(bytes));
-        let (near, far) = (transit.add_link(), transit.add_link());
+        let mut transit = Transit::new(Budget::new(bytes)).with_groups(&[None; 2]);
+        let [near, far] = [NEAR, FAR].map(|group| Self::link_of(&mut transit, group));
         Self { transit, near, far }
+    }
+
+    /// A link of a group.
+    fn link_of(transit: &mut Transit<u32>, group: usize) -> LinkId {
+        let group = Some(group);
+        transit.add_limited_link(LinkLimits { rate: None, group })
     }
 
     fn open_with(&mut self, header: &Header) -> Outcome {
@@ -195,10 +205,13 @@ fn the_time_is_kept_that_flows_have_no_credit_and_whose_is_missing() {
     // That it leaves promises nothing: the destination has not.
     gateway.forward(Lane::Bulk);
     assert_eq!(gateway.transit.counters().parked_flows, 1);
+    assert_eq!(gateway.transit.way(NEAR, FAR).parked_flows, 1);
     let credit = Header::credit(key(1), LABEL, OPENED, 20_000, THEIRS);
     gateway.transit.handle_control(gateway.far, &credit, later);
     let counters = *gateway.transit.counters();
     assert_eq!((counters.parked_flows, counters.parked_ahead_ns), (0, 5000));
+    let way = gateway.transit.way(NEAR, FAR);
+    assert_eq!((way.parked_flows, way.parked_ahead_ns), (0, 5000));
 
     // The destination promises plenty, and this gateway has no memory for it.
     let mut gateway = Gateway::new(64 << 10);
@@ -214,6 +227,12 @@ fn the_time_is_kept_that_flows_have_no_credit_and_whose_is_missing() {
         (0, 5000)
     );
     assert_eq!(counters.parked_ahead_ns, 0);
+    let way = gateway.transit.way(NEAR, FAR);
+    assert_eq!((way.parked_ahead_ns, way.parked_memory_ns), (0, 5000));
+    // Nothing has passed the other ways.
+    for (from, to) in [(FAR, NEAR), (NEAR, NEAR), (NEAR, 7)] {
+        assert_eq!(gateway.transit.way(from, to), Way::default());
+    }
 
     // One that is forgotten meanwhile is parked no longer.
     let passage = gateway.transit.passage(gateway.near, key(1), LABEL);
@@ -222,6 +241,7 @@ fn the_time_is_kept_that_flows_have_no_credit_and_whose_is_missing() {
     assert_eq!(gateway.transit.counters().parked_flows, 1);
     let _ = gateway.transit.remove_link(gateway.far);
     assert_eq!(gateway.transit.counters().parked_flows, 0);
+    assert_eq!(gateway.transit.way(NEAR, FAR).parked_flows, 0);
 }
 
 #[test]
@@ -421,7 +441,7 @@ fn a_lost_link_is_told_to_whoever_is_left() {
     assert_eq!(gateway.transit.remove_link(far), []);
 
     // The link that comes next is another one.
-    gateway.far = gateway.transit.add_link();
+    gateway.far = Gateway::link_of(&mut gateway.transit, FAR);
     assert_ne!(gateway.far, far);
     assert!(!gateway.transit.has_queued(far, Lane::Bulk));
     gateway.open(1, 50_000);
@@ -704,12 +724,12 @@ proptest! {
                 }
                 Step::LoseFar => {
                     gateway.transit.remove_link(gateway.far);
-                    gateway.far = gateway.transit.add_link();
+                    gateway.far = Gateway::link_of(&mut gateway.transit, FAR);
                     ends.iter_mut().for_each(|end| end.open = false);
                 }
                 Step::LoseNear => {
                     gateway.transit.remove_link(gateway.near);
-                    gateway.near = gateway.transit.add_link();
+                    gateway.near = Gateway::link_of(&mut gateway.transit, NEAR);
                     ends.iter_mut().for_each(|end| end.open = false);
                 }
             }
@@ -723,6 +743,12 @@ proptest! {
             let promised = gateway.transit.budget().promised();
             prop_assert!(promised <= bytes);
             prop_assert!(gateway.transit.queued_bytes() <= promised);
+            let way = gateway.transit.way(NEAR, FAR);
+            prop_assert_eq!(way.queued_bytes, gateway.transit.queued_bytes());
+            prop_assert_eq!(way.parked_flows, gateway.transit.counters().parked_flows);
+            let way = gateway.transit.way(NEAR, FAR);
+            prop_assert_eq!(way.queued_bytes, gateway.transit.queued_bytes());
+            prop_assert_eq!(way.parked_flows, gateway.transit.counters().parked_flows);
             let open = ends.iter().filter(|end| end.open).count();
             prop_assert_eq!(usize::try_from(gateway.transit.budget().flows()).unwrap(), open);
         }

@@ -208,7 +208,7 @@ impl LaneOutput {
             // A lane may be full of what was sent past the queue: it says when it takes more.
             return Ok(Flushed::default());
         }
-        let flushed = self.outbox.flush(&mut *self.sender, |()| {})?;
+        let flushed = self.outbox.flush(&mut *self.sender, |(), _| {})?;
         self.is_blocked = flushed.blocked;
         Ok(flushed)
     }

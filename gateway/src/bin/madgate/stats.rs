@@ -96,6 +96,16 @@ fn pipeline(pipeline: &PipelineCounters) -> Value {
         "frames": pipeline.frames,
         "bytes": pipeline.bytes,
         "pieces": pipeline.pieces,
+        "copies": pipeline.copies,
+        "copied_bytes": pipeline.copied_bytes,
+        "copies_per_frame": pipeline.copies_per_frame(),
+        "spliced_frames": pipeline.spliced_frames,
+        "parked_copies": pipeline.parked_copies,
+        "parked_bytes": pipeline.parked_bytes,
+        "queued_bytes": pipeline.queued_bytes,
+        "parked_flows": pipeline.parked_flows,
+        "parked_ahead_ns": nanos(pipeline.parked_ahead),
+        "parked_memory_ns": nanos(pipeline.parked_memory),
         "hop_p50_us": micros(hop.quantile(0.5)),
         "hop_p99_us": micros(hop.quantile(0.99)),
         "hop_max_us": micros(hop.longest()),
@@ -178,9 +188,13 @@ pub(crate) fn line(period: &Counters) -> String {
     line
 }
 
-/// What each pipeline did in a period, one line for each that carried something.
+/// What each pipeline did in a period, one line for each that carried something or where something
+/// waits.
 pub(crate) fn pipeline_lines(period: &Counters) -> Vec<String> {
-    let active = period.pipelines.iter().filter(|way| way.frames > 0);
+    let active = period
+        .pipelines
+        .iter()
+        .filter(|way| way.frames > 0 || way.queued_bytes > 0 || way.parked_flows > 0);
     active
         .filter_map(|way| {
             let of = |name: &String| period.networks.iter().find(move |one| &one.name == name);
@@ -199,7 +213,7 @@ fn pipeline_line(
     let receives = from.receives.max(1);
     format!(
         "{} -> {}: {}, {:.1} frames and {} a receive; hop p50 {:.1} us, p99 {:.1}, max {:.1}; \
-         receiver of {}: {}; sender of {}: {}",
+         {:.2} copies a frame{}; {} queued{}; receiver of {}: {}, {}; sender of {}: {}, {}",
         way.from,
         way.to,
         rate(way.bytes, period.uptime),
@@ -208,11 +222,43 @@ fn pipeline_line(
         micros(hop.quantile(0.5)),
         micros(hop.quantile(0.99)),
         micros(hop.longest()),
+        way.copies_per_frame(),
+        waited(way),
+        size(way.queued_bytes),
+        parked(way),
         way.from,
         shares(&from.receiver),
+        counted(from.sleeps, "wake-up"),
         way.to,
         shares(&to.sender),
+        counted(to.sender_sleeps, "wake-up"),
     )
+}
+
+/// How many copies there were besides, because frames had to wait.
+fn waited(way: &PipelineCounters) -> String {
+    if way.parked_copies == 0 {
+        return String::new();
+    }
+    format!(", {} more of what waited", grouped(way.parked_copies))
+}
+
+/// For how long flows had no credit, and how many have none now, if there is something to say.
+fn parked(way: &PipelineCounters) -> String {
+    let times = [
+        (way.parked_ahead, "ahead"),
+        (way.parked_memory, "for memory here"),
+    ];
+    let mut said = String::new();
+    for (time, what) in times {
+        if !time.is_zero() {
+            said += &format!(", parked {:.1} ms {what}", time.as_secs_f64() * 1e3);
+        }
+    }
+    if way.parked_flows > 0 {
+        said += &format!(", {} parked now", counted(way.parked_flows, "flow"));
+    }
+    said
 }
 
 /// What a thread does, in parts of its time.
@@ -250,6 +296,85 @@ mod tests {
         }
         assert!(link.is_symlink());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+
+    /// 100 frames in a second from left to right, each of which was copied once.
+    fn period() -> Counters {
+        let mut period = Counters::default();
+        period.uptime = Duration::from_secs(1);
+        for name in ["left", "right"] {
+            let mut network = NetworkCounters::default();
+            network.name = name.into();
+            network.receives = 50;
+            network.received_frames = 100;
+            network.received_bytes = 1_000_000;
+            (network.sleeps, network.sender_sleeps) = (3, 1);
+            network.receiver.receiving = Duration::from_millis(250);
+            network.receiver.waiting = Duration::from_millis(750);
+            network.sender.waiting = Duration::from_secs(1);
+            period.networks.push(network);
+        }
+        let mut way = PipelineCounters::default();
+        (way.from, way.to) = ("left".into(), "right".into());
+        (way.frames, way.bytes) = (100, 1_000_000);
+        (way.copies, way.copied_bytes) = (100, 1_000_000);
+        period.pipelines.push(way);
+        period
+    }
+
+    #[test]
+    fn a_line_says_what_a_pipeline_did_and_what_its_frames_met() {
+        let mut period = period();
+        let threads = "receiver of left: 25 % receiving, 0 % handing over, 0 % sending, \
+            75 % waiting, 3 wake-ups; sender of right: 0 % receiving, 0 % handing over, \
+            0 % sending, 100 % waiting, 1 wake-up";
+        let expected = format!(
+            "left -> right: 1.00 MB/s, 2.0 frames and 20.0 kB a receive; hop p50 0.0 us, \
+             p99 0.0, max 0.0; 1.00 copies a frame; 0 B queued; {threads}"
+        );
+        assert_eq!(pipeline_lines(&period), [expected]);
+
+        let way = &mut period.pipelines[0];
+        way.parked_copies = 1200;
+        way.queued_bytes = 5000;
+        way.parked_ahead = Duration::from_millis(1500);
+        way.parked_flows = 2;
+        let expected = format!(
+            "left -> right: 1.00 MB/s, 2.0 frames and 20.0 kB a receive; hop p50 0.0 us, \
+             p99 0.0, max 0.0; 1.00 copies a frame, 1,200 more of what waited; 5.0 kB queued, \
+             parked 1500.0 ms ahead, 2 flows parked now; {threads}"
+        );
+        assert_eq!(pipeline_lines(&period), [expected]);
+        // Nothing leaves, and it says so.
+        period.pipelines[0].frames = 0;
+        assert_eq!(pipeline_lines(&period).len(), 1);
+        period.pipelines[0].queued_bytes = 0;
+        period.pipelines[0].parked_flows = 0;
+        assert_eq!(pipeline_lines(&period).len(), 0);
+    }
+
+    #[test]
+    fn json_says_the_same_of_each_pipeline() {
+        let object = object(&period());
+        let way = &object["pipelines"][0];
+        assert_eq!(
+            (&way["from"], &way["to"]),
+            (&json!("left"), &json!("right"))
+        );
+        let number = |name: &str| way[name].as_f64().unwrap();
+        let copies = ["copies", "copied_bytes", "copies_per_frame"].map(number);
+        assert_eq!(copies, [100.0, 1e6, 1.0]);
+        for name in [
+            "spliced_frames",
+            "parked_copies",
+            "parked_bytes",
+            "queued_bytes",
+            "parked_flows",
+            "parked_ahead_ns",
+            "parked_memory_ns",
+        ] {
+            assert_eq!(way[name], 0, "{name}");
+        }
     }
 
     #[test]

@@ -195,9 +195,10 @@ impl Finding {
 
 impl SeenPipeline {
     fn text(&self) -> String {
-        format!(
+        let parked = self.parked_ahead_s + self.parked_memory_s;
+        let mut text = format!(
             "{} -> {}: packets of {}: receive {:.1} us, send {:.1}, switch {:.1}: predicted {}, \
-             measured {} there; limited by {}; hop p50 {:.1} us, p99 {:.1}",
+             measured {} there; limited by {}; hop p50 {:.1} us, p99 {:.1}; {:.2} copies a frame",
             self.from,
             self.to,
             crate::units::size(count(self.packet_bytes)),
@@ -209,7 +210,12 @@ impl SeenPipeline {
             escaped(&self.limit),
             self.hop_p50_us,
             self.hop_p99_us,
-        )
+            self.copies_per_frame,
+        );
+        if parked > 0.0 {
+            text += &format!(", {parked:.2} s parked for credit");
+        }
+        text
     }
 }
 

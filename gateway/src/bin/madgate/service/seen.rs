@@ -28,6 +28,14 @@ pub(crate) struct SeenPipeline {
     pub(crate) from: String,
     pub(crate) to: String,
     pub(crate) frames: u64,
+    pub(crate) copies_per_frame: f64,
+    /// As in [`Seen`], of flows that take this way.
+    pub(crate) parked_ahead_s: f64,
+    pub(crate) parked_memory_s: f64,
+    /// Times that the receiver of this way slept, and had to be woken.
+    pub(crate) sleeps: u64,
+    /// The same of its sender.
+    pub(crate) sender_sleeps: u64,
     pub(crate) hop_p50_us: f64,
     pub(crate) hop_p99_us: f64,
     pub(crate) hop_max_us: f64,
@@ -75,6 +83,7 @@ impl Seen {
 impl SeenPipeline {
     fn in_period(period: &Counters, way: &PipelineCounters) -> Option<Self> {
         let observed = Observation::of(period, &way.from, &way.to)?;
+        let network = |name: &String| period.networks.iter().find(|one| &one.name == name);
         let us = |time: std::time::Duration| time.as_secs_f64() * 1e6;
         let packet = observed.packet_bytes;
         let (measured, predicted) = (observed.measured(), observed.predicted());
@@ -86,6 +95,11 @@ impl SeenPipeline {
             from: way.from.clone(),
             to: way.to.clone(),
             frames: way.frames,
+            copies_per_frame: way.copies_per_frame(),
+            parked_ahead_s: way.parked_ahead.as_secs_f64(),
+            parked_memory_s: way.parked_memory.as_secs_f64(),
+            sleeps: network(&way.from)?.sleeps,
+            sender_sleeps: network(&way.to)?.sender_sleeps,
             hop_p50_us: us(way.hop.quantile(0.5)),
             hop_p99_us: us(way.hop.quantile(0.99)),
             hop_max_us: us(way.hop.longest()),
@@ -134,10 +148,13 @@ pub(super) mod tests {
 
     fn any_pipeline() -> impl Strategy<Value = SeenPipeline> {
         let words = any::<[String; 3]>();
-        let figures = [(); 9].map(|()| measured());
-        (words, any::<u64>(), any::<usize>(), figures).prop_map(
-            |([from, to, limit], frames, packet_bytes, figures)| {
+        let figures = [(); 12].map(|()| measured());
+        (words, any::<[u64; 3]>(), any::<usize>(), figures).prop_map(
+            |([from, to, limit], [frames, sleeps, sender_sleeps], packet_bytes, figures)| {
                 let [
+                    copies,
+                    ahead,
+                    memory,
                     p50,
                     p99,
                     longest,
@@ -152,6 +169,11 @@ pub(super) mod tests {
                     from,
                     to,
                     frames,
+                    copies_per_frame: copies,
+                    parked_ahead_s: ahead,
+                    parked_memory_s: memory,
+                    sleeps,
+                    sender_sleeps,
                     hop_p50_us: p50,
                     hop_p99_us: p99,
                     hop_max_us: longest,
