@@ -1,9 +1,12 @@
 //! Changing a value in the text of a cluster file, and nothing else of it.
 
 use madgate_vchannel::cluster::{DEFAULT_SPIN, WaitPolicy, format_duration, format_size};
-use toml_edit::{Array, DocumentMut, Item, TableLike};
+use toml_edit::{Array, Document, DocumentMut, Item, TableLike, TomlError};
 
 use super::{Name, Value};
+
+/// The second key of a waiting policy.
+const SPIN: &str = "spin";
 
 /// Writes a value where its knob stands. Fails where the file has no such table, which a file
 /// that could be read has.
@@ -46,7 +49,65 @@ fn named<'a>(
     }
 }
 
-/// A waiting policy is two keys; the second one is a mistake beside any other policy.
+/// The text of a document in which these values were set. Keys that make no sense beside them go;
+/// a comment on the line of such a key stays where it was, as a line of its own.
+pub(super) fn text(
+    document: &DocumentMut,
+    values: &[(&Name, &Value)],
+) -> Result<String, TomlError> {
+    let mut text = document.to_string();
+    for (name, value) in values {
+        let looks = matches!(value, Value::Wait(WaitPolicy::Adaptive { .. }));
+        if matches!(value, Value::Wait(_)) && !looks {
+            text = without(&text, name.knob.section.prefix(), SPIN)?;
+        }
+    }
+    Ok(text)
+}
+
+/// A text without a key of a section, if it has it.
+fn without(text: &str, section: &str, key: &str) -> Result<String, TomlError> {
+    let document = Document::parse(text)?;
+    let table = document.get(section).and_then(Item::as_table_like);
+    let Some((written, item)) = table.and_then(|table| table.get_key_value(key)) else {
+        return Ok(text.to_owned());
+    };
+    let (Some(name), Some(value)) = (written.span(), item.span()) else {
+        return Ok(text.to_owned());
+    };
+    let start = text[..name.start].rfind('\n').map_or(0, |at| at + 1);
+    let end = text[value.end..]
+        .find('\n')
+        .map_or(text.len(), |at| value.end + at + 1);
+    let before = &text[start..name.start];
+    let behind = text[value.end..end].trim_start_matches([' ', '\t', ',']);
+    let is_alone = before.trim().is_empty() || before.ends_with('.');
+    let kept = match behind.trim_end() {
+        "" => String::new(),
+        comment if comment.starts_with('#') => {
+            let indent = &before[..before.len() - before.trim_start().len()];
+            format!("{indent}{behind}")
+        }
+        _ => return without_in_line(text, section, key),
+    };
+    if !is_alone {
+        return without_in_line(text, section, key);
+    }
+    Ok([&text[..start], &kept, &text[end..]].concat())
+}
+
+/// The same of a key that shares its line with others.
+fn without_in_line(text: &str, section: &str, key: &str) -> Result<String, TomlError> {
+    let mut document: DocumentMut = text.parse()?;
+    let table = document.get_mut(section).and_then(Item::as_table_like_mut);
+    if let Some(table) = table {
+        drop(table.remove(key));
+    }
+    Ok(document.to_string())
+}
+
+/// A waiting policy is two keys; the second one is a mistake beside any other policy, and goes
+/// when the [`text`] is made.
 fn set_wait(table: &mut dyn TableLike, policy: WaitPolicy) {
     let (word, spin) = match policy {
         WaitPolicy::Sleep => ("sleep", None),
@@ -54,12 +115,10 @@ fn set_wait(table: &mut dyn TableLike, policy: WaitPolicy) {
         WaitPolicy::Adaptive { spin } => ("adaptive", Some(spin)),
     };
     put(table, "wait", word.into());
-    match spin {
-        Some(spin) if spin != DEFAULT_SPIN || table.contains_key("spin") => {
-            put(table, "spin", format_duration(spin).into());
-        }
-        Some(_) => {}
-        None => drop(table.remove("spin")),
+    if let Some(spin) = spin
+        && (spin != DEFAULT_SPIN || table.contains_key(SPIN))
+    {
+        put(table, SPIN, format_duration(spin).into());
     }
 }
 

@@ -6,10 +6,12 @@
 //! ```
 //!
 //! Values are checked in one place only, where cluster files are read. Keys that are no knobs
-//! (names, addresses, the session key, folders, caps of memory) cannot be changed this way.
+//! (names, addresses, the session key, folders, caps of memory) cannot be changed this way; those
+//! of them that decide how fast a session is are [`SETTINGS`].
 
 mod document;
 mod plan;
+mod settings;
 #[cfg(test)]
 mod tests;
 mod value;
@@ -21,6 +23,7 @@ use madgate_vchannel::Cluster;
 use madgate_vchannel::cluster::{DEFAULT_MTU, EndpointSettings, GatewaySettings, Handover};
 
 pub(crate) use plan::Plan;
+pub(crate) use settings::SETTINGS;
 pub(crate) use value::{Kind, Value};
 
 /// Part of a cluster file that holds knobs.
@@ -61,7 +64,7 @@ const LOCAL: &[Protocol] = &[Protocol::Shm, Protocol::Hsl];
 const WAITS: &[&str] = &["sleep", "adaptive 20us", "adaptive 100us", "adaptive 1ms"];
 
 /// Every knob; those that usually change most come first, and are tried first.
-pub(crate) static KNOBS: [Knob; 23] = [
+pub(crate) static KNOBS: [Knob; 25] = [
     Knob {
         section: Section::Channel,
         key: "mtu",
@@ -219,6 +222,22 @@ pub(crate) static KNOBS: [Knob; 23] = [
     },
     Knob {
         section: Section::Network,
+        key: "urgent_unsent",
+        kind: Kind::Size,
+        meaning: "bytes of small messages that the kernel may hold unsent",
+        tried: &["16KiB", "64KiB", "256KiB"],
+        protocols: TCP,
+    },
+    Knob {
+        section: Section::Network,
+        key: "urgent_slots",
+        kind: Kind::Count,
+        meaning: "slots of a lane of small messages of shared memory",
+        tried: &["16", "64", "256"],
+        protocols: LOCAL,
+    },
+    Knob {
+        section: Section::Network,
         key: "low_water",
         kind: Kind::Flag,
         meaning: "whether a receiver is woken for a good part of what is coming, or for each arrival",
@@ -298,9 +317,13 @@ impl Name {
             };
             Some((KNOBS.iter().find(is_it)?, of))
         });
-        parts
-            .map(|(knob, of)| Self::new(knob, of))
-            .ok_or_else(|| format!("{text:?} is no knob; `madgate tune list` names them all"))
+        parts.map(|(knob, of)| Self::new(knob, of)).ok_or_else(|| {
+            if settings::is_setting(text) {
+                format!("{text} is yours to set, and not searched; `madgate tune list` says why")
+            } else {
+                format!("{text:?} is no knob; `madgate tune list` names them all")
+            }
+        })
     }
 
     /// The knob, whichever channel or network it is of.
@@ -407,17 +430,20 @@ fn of_endpoint(settings: &EndpointSettings, key: &str) -> Option<Value> {
 }
 
 fn of_network(tuning: &Tuning, protocol: Protocol, key: &str) -> Option<Value> {
-    let (slot_bytes, slots) = match protocol {
-        Protocol::Hsl => (tuning.hsl.bulk_slot_bytes, tuning.hsl.bulk_slots),
-        _ => (tuning.shm.bulk_slot_bytes, tuning.shm.bulk_slots),
+    let (hsl, shm) = (&tuning.hsl, &tuning.shm);
+    let (slot_bytes, slots, urgent_slots) = match protocol {
+        Protocol::Hsl => (hsl.bulk_slot_bytes, hsl.bulk_slots, hsl.urgent_slots),
+        _ => (shm.bulk_slot_bytes, shm.bulk_slots, shm.urgent_slots),
     };
     Some(match key {
         "slot_bytes" => Value::Size(count(slot_bytes)),
         "slots" => Value::Count(count(slots)),
+        "urgent_slots" => Value::Count(count(urgent_slots)),
         "threshold" => Value::Size(count(tuning.hsl.threshold_bytes)),
         "mode" => Value::Word(tuning.hsl.mode.name().to_owned()),
         "socket_buffer" => Value::Size(count(tuning.tcp.bulk_buffer_bytes)),
         "unsent" => Value::Size(tuning.tcp.bulk_unsent_bytes.into()),
+        "urgent_unsent" => Value::Size(tuning.tcp.urgent_unsent_bytes.into()),
         "low_water" => Value::Flag(tuning.tcp.low_water),
         _ => return None,
     })

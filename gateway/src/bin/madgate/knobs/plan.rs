@@ -67,17 +67,18 @@ impl Plan {
         values: impl IntoIterator<Item = (&'a Name, &'a Value)>,
     ) -> Result<Changed, String> {
         let mut document: DocumentMut = self.text.parse().map_err(|error| format!("{error}"))?;
-        let mut wanted = Vec::new();
+        let (mut wanted, mut set) = (Vec::new(), Vec::new());
         for (name, value) in values {
             let present = name
                 .value_in(&self.cluster)
                 .ok_or_else(|| format!("this cluster file has no {name}"))?;
             if present != *value {
                 document::set(&mut document, name, value)?;
+                set.push((name, value));
             }
             wanted.push((name, value));
         }
-        let text = document.to_string();
+        let text = document::text(&document, &set).map_err(|error| error.to_string())?;
         let cluster = Cluster::parse(&text, base(&self.path)).map_err(|error| error.to_string())?;
         // Neither may happen; a file that says something else must not be used, nor written.
         if cluster.digest() != self.cluster.digest() {

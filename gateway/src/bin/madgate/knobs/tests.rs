@@ -187,7 +187,7 @@ fn a_waiting_policy_is_two_keys_or_one() {
     let sleep = changed(FILE, &[("gateway.wait", "sleep")]).unwrap();
     let expected = FILE
         .replace("wait = \"adaptive\"", "wait = \"sleep\"")
-        .replace("spin = \"50us\"    # here\n", "");
+        .replace("spin = \"50us\"    # here\n", "# here\n");
     assert_eq!(sleep, expected);
     let usual = changed(FILE, &[("gateway.wait", "adaptive 100us")]).unwrap();
     assert_eq!(usual, FILE.replace("\"50us\"", "\"100us\""));
@@ -200,6 +200,72 @@ fn a_waiting_policy_is_two_keys_or_one() {
     assert_eq!(wait.value_in(&changed.cluster), Some(value));
 }
 
+/// The key goes, and nothing that somebody wrote about it.
+#[test]
+fn comments_outlive_the_key_that_they_are_on() {
+    let start = FILE.find("# Found by hand.").unwrap();
+    let with = |section: &str| format!("{}{section}", &FILE[..start]);
+    for (before, after) in [
+        // Above it, on its line, and below it.
+        (
+            "[gateway]\nwait = \"adaptive\"\n# Measured.\nspin = \"50us\" # twice\n# So much.\ndepth = 4\n",
+            "[gateway]\nwait = \"sleep\"\n# Measured.\n# twice\n# So much.\ndepth = 4\n",
+        ),
+        // The first key, and indented.
+        (
+            "[gateway] # of all\n  # Measured.\n\tspin = \"50us\"# twice\n  wait = \"adaptive\"\n",
+            "[gateway] # of all\n  # Measured.\n\t# twice\n  wait = \"sleep\"\n",
+        ),
+        // The last of its table, and another behind it.
+        (
+            "[gateway]\nwait = \"adaptive\"\n# Measured.\nspin = \"50us\" # twice\n# After.\n\n# Others.\n[endpoint]\n",
+            "[gateway]\nwait = \"sleep\"\n# Measured.\n# twice\n# After.\n\n# Others.\n[endpoint]\n",
+        ),
+        // The last of the file, with an end of line and without: the parser adds one.
+        (
+            "[gateway]\nwait = \"adaptive\"\n# Measured.\nspin = \"50us\"\n# The end.\n",
+            "[gateway]\nwait = \"sleep\"\n# Measured.\n# The end.\n",
+        ),
+        (
+            "[gateway]\nwait = \"adaptive\"\nspin = \"50us\" # twice",
+            "[gateway]\nwait = \"sleep\"\n# twice\n",
+        ),
+        (
+            "[gateway]\nwait = \"adaptive\" # so\nspin = \"50us\"",
+            "[gateway]\nwait = \"sleep\" # so\n",
+        ),
+        // With lines as another system ends them.
+        (
+            "[gateway]\r\nspin = \"50us\" # twice\r\nwait = \"adaptive\"\r\n",
+            "[gateway]\r\n# twice\r\nwait = \"sleep\"\r\n",
+        ),
+    ] {
+        let changed = changed(&with(before), &[("gateway.wait", "sleep")]);
+        // The parser writes ends of lines in its own way.
+        let changed = changed.unwrap().replace("\r\n", "\n");
+        assert_eq!(changed, with(after).replace("\r\n", "\n"), "{before}");
+    }
+    // In front of everything else, as a key of its own and among others.
+    for (before, after) in [
+        (
+            "# Measured.\ngateway.spin = \"50us\" # twice\ngateway.wait = \"adaptive\"\n",
+            "# Measured.\n# twice\ngateway.wait = \"spin\"\n",
+        ),
+        (
+            "gateway = { wait = \"adaptive\", spin = \"50us\", depth = 4 } # all of it\n",
+            "gateway = { wait = \"spin\", depth = 4 } # all of it\n",
+        ),
+        (
+            "gateway = { spin = \"50us\", wait = \"adaptive\" } # all of it\n",
+            "gateway = { wait = \"spin\" } # all of it\n",
+        ),
+    ] {
+        let file = |line: &str| format!("{line}{}", &FILE[..start]);
+        let changed = changed(&file(before), &[("gateway.wait", "spin")]);
+        assert_eq!(changed.unwrap(), file(after), "{before}");
+    }
+}
+
 #[test]
 fn tables_in_one_line_are_found_too() {
     let start = FILE.find("[[channel]]").unwrap();
@@ -208,4 +274,92 @@ fn tables_in_one_line_are_found_too() {
     let changed = changed(&text, &[("channel.main.mtu", "64KiB")]).unwrap();
     let expected = text.replace("\"far.right\"] }", "\"far.right\"] , mtu = \"64KiB\" }");
     assert_eq!(changed, expected);
+}
+
+/// Keys that say what is there, who may do what, and when something has failed, or that are part
+/// of another.
+const NO_KNOBS: [(&str, &[&str]); 6] = [
+    ("session", &["name", "key_file", "link_timeout"]),
+    (
+        "network",
+        &[
+            "name",
+            "protocol",
+            "keepalive",
+            "user_timeout",
+            "directory",
+            "trust",
+            "device",
+            "domain",
+        ],
+    ),
+    ("node", &["name", "gateway", "addresses"]),
+    ("channel", &["name", "networks"]),
+    // Part of `wait`.
+    ("gateway", &["spin"]),
+    ("endpoint", &["spin"]),
+];
+
+/// The keys that a section of a cluster file may have, as it says where it finds another.
+fn keys_of(section: &str) -> Vec<String> {
+    let is_list = ["network", "node", "channel"].contains(&section);
+    let table = if is_list {
+        "[{ zzzzzzzz = 1 }]"
+    } else {
+        "{ zzzzzzzz = 1 }"
+    };
+    let error = Cluster::parse(&format!("{section} = {table}"), ".").unwrap_err();
+    let mut helps = error.mistakes.iter().map(|mistake| mistake.help.as_str());
+    let keys = helps.find_map(|help| help.strip_prefix("the keys of ")?.split_once(" are "));
+    let (_, keys) = keys.unwrap_or_else(|| panic!("{section}: {error}"));
+    keys.split(", ").map(str::to_owned).collect()
+}
+
+#[test]
+fn every_key_is_searched_or_listed_or_no_knob() {
+    for (section, no_knobs) in NO_KNOBS {
+        let keys = keys_of(section);
+        for key in &keys {
+            let of_knob = |knob: &Knob| (knob.section.prefix(), knob.key) == (section, key);
+            let of_setting = |one: &settings::Setting| (one.section(), one.key) == (section, key);
+            let found = [
+                KNOBS.iter().any(of_knob),
+                SETTINGS.iter().any(of_setting),
+                no_knobs.contains(&key.as_str()),
+            ];
+            let count = found.iter().filter(|found| **found).count();
+            assert_eq!(count, 1, "`{key}` of `{section}`: {found:?}");
+        }
+        for key in no_knobs {
+            assert!(keys.iter().any(|one| one == key), "{section}: no `{key}`");
+        }
+    }
+}
+
+/// What the documentation says of a key stands in the first column of a table.
+#[test]
+fn every_key_is_documented() {
+    let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+    let text = fs::read_to_string(docs.join("cluster-file.md")).unwrap();
+    for (section, _) in NO_KNOBS {
+        for key in keys_of(section) {
+            let is_row = |line: &str| {
+                let first = line
+                    .strip_prefix("| ")
+                    .and_then(|line| line.split_once(" |"));
+                first.is_some_and(|(first, _)| first.contains(&format!("`{key}`")))
+            };
+            assert!(text.lines().any(is_row), "`{key}` of `{section}`");
+        }
+    }
+}
+
+#[test]
+fn who_names_a_setting_is_told_that_it_is_not_searched() {
+    for setting in ["network.left.rate", "gateway.memory", "node.b0.rate"] {
+        let told = Name::parse(setting).unwrap_err();
+        assert!(told.contains("yours to set"), "{told}");
+    }
+    let told = Name::parse("network.left.trust").unwrap_err();
+    assert!(told.contains("is no knob"), "{told}");
 }

@@ -4,14 +4,16 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
+use madgate_vchannel::Cluster;
 
 use super::choices::Choice;
 use crate::failure::Failure;
-use crate::knobs::{Kind, Plan, names};
+use crate::knobs::{Kind, Plan, SETTINGS, names};
 use crate::output::print;
 use crate::tunable::processors;
 
-/// Names every knob of a cluster file, with its meaning, its value, its default and what is tried.
+/// Names every knob of a cluster file, with its meaning, its value, its default and what is tried;
+/// and what is for its owner to set, and not searched.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// The cluster file.
@@ -25,7 +27,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 fn list(plan: &Plan) -> String {
-    let cluster = plan.cluster();
+    let mut out = knobs(plan.cluster());
+    settings(plan.cluster(), &mut out);
+    out
+}
+
+fn knobs(cluster: &Cluster) -> String {
     let channels = cluster.channels().iter();
     let channels: Vec<&str> = channels.map(|channel| channel.name.as_str()).collect();
     let networks = cluster.networks().iter();
@@ -56,6 +63,25 @@ fn list(plan: &Plan) -> String {
     out
 }
 
+/// What is not searched.
+fn settings(cluster: &Cluster, out: &mut String) {
+    for setting in &SETTINGS {
+        for set in setting.sets(cluster) {
+            let default = if set.value == set.default {
+                "the default".to_owned()
+            } else {
+                format!("by default {}", set.default)
+            };
+            // Writing to a `String` cannot fail.
+            let _ = write!(
+                out,
+                "{} = {} ({default})\n  {}\n  yours to set, not searched: {}\n",
+                set.name, set.value, setting.meaning, setting.why
+            );
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,9 +93,12 @@ mod tests {
         let file = r#"
 session = { name = "s", key_file = "key" }
 network = [{ name = "left", protocol = "tcp" }]
-node = [{ name = "a", addresses = { left = "127.0.0.1:7001" } }]
-channel = [{ name = "main", networks = ["left"], mtu = "64KiB" }]
-gateway = { depth = 2, wait = "spin" }
+node = [
+    { name = "a", addresses = { left = "127.0.0.1:7001" } },
+    { name = "b[0-2]", rate = "80Mbit/s", memory = "32MiB", addresses = { left = "127.0.0.1:700[2-4]" } },
+]
+channel = [{ name = "main", networks = ["left"], mtu = "64KiB", weight = 3 }]
+gateway = { depth = 2, wait = "spin", memory = "64MiB" }
 "#;
         std::fs::write(&path, file).unwrap();
         let list = list(&Plan::read(&path).unwrap());
@@ -79,9 +108,24 @@ gateway = { depth = 2, wait = "spin" }
             "gateway.depth = 2 (the default)\n",
             "gateway.wait = spin (by default adaptive 100us)\n",
             "network.left.unsent = 2MiB (the default)\n",
+            "network.left.urgent_unsent = 64KiB (the default)\n",
+            "network.left.mtu = what its protocol carries (the default)\n",
+            "network.left.rate = none (the default)\n",
+            "network.left.cost = 1 (the default)\n",
+            "network.left.congestion = the system's (the default)\n",
+            "channel.main.rate = none (the default)\n",
+            "channel.main.weight = 3 (by default 1)\n  how much of a link",
+            "gateway.memory = 64MiB (by default 256MiB)\n",
+            "endpoint.memory = 256MiB (the default)\n",
+            "node.b[0-2].rate = 80Mbit/s (by default none)\n",
+            "node.*.rate = none (the default)\n",
+            "node.b[0-2].memory = 32MiB (by default that of [gateway] or [endpoint])\n",
+            "  yours to set, not searched: it is a cap, and more of it is never slower\n",
         ] {
             assert!(list.contains(part), "{part}: {list}");
         }
-        assert!(!list.contains("slot_bytes"), "{list}");
+        for foreign in ["slot_bytes", "urgent_slots", "provider"] {
+            assert!(!list.contains(foreign), "{foreign}: {list}");
+        }
     }
 }
