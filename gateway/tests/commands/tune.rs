@@ -133,14 +133,32 @@ fn a_dry_run_writes_nothing_and_says_what_it_did() {
     let stdout = &ended.succeeded().stdout;
     for part in [
         "a0 -> gw -> b0 on channel main",
+        "not tried: gateway.splice, gateway.splice_from, which do nothing between tcp and shm",
         "measurement",
         "present  ",
         "half round trip",
     ] {
         assert!(stdout.contains(part), "{part}: {stdout}");
     }
+    // That nodes are away while they are restarted is nothing to speak of.
+    for level in ["INFO", "WARN"] {
+        assert!(!ended.stderr.contains(level), "{}", ended.stderr);
+    }
     assert_eq!(text(&world), before);
     assert_tidy(&world);
+}
+
+/// What is expected is told by those who ask for it, and where the tuner fails.
+#[test]
+fn a_node_that_goes_for_good_is_no_expected_restart() {
+    let world = world("shm");
+    let (gateway, serve) = tunable(&world);
+    let tuner = world.start_tune(&["--budget", "10min"]);
+    gateway.wait_said(&["trial 2 of a0"]);
+    gateway.kill();
+    let ended = tuner.end();
+    ended.failed_with(&["no link to gw over left"]);
+    drop(serve);
 }
 
 #[test]
@@ -152,7 +170,7 @@ fn a_sweep_measures_every_combination() {
     let ended = world
         .start_tune(&[
             "--knobs",
-            "gateway.handover,gateway.splice",
+            "gateway.handover,gateway.lookout",
             "--sweep",
             "--for",
             "latency",

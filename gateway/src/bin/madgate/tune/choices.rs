@@ -1,14 +1,16 @@
 //! What may be tried on a route: for each knob, its values in their order.
 
 use std::cmp::Ordering;
+use std::fmt;
 use std::time::Duration;
 
+use madgate_tm::Protocol;
 use madgate_vchannel::Cluster;
 use madgate_vchannel::cluster::WaitPolicy;
 
 use super::search::Dimension;
 use crate::failure::Failure;
-use crate::knobs::{Kind, Name, Section, Value, names};
+use crate::knobs::{Kind, Knob, Name, Section, Value, names};
 use crate::units::counted;
 
 /// A knob with the values that it may have.
@@ -55,8 +57,37 @@ impl Choice {
     }
 }
 
-/// The knobs of a route that there is a choice for, in the order in which they are tried; all
-/// of them, or those that were `wanted`.
+/// What is tried on a route, and what is not.
+#[derive(Debug)]
+pub(crate) struct Chosen {
+    /// In the order in which they are tried.
+    pub(crate) choices: Vec<Choice>,
+    /// Knobs that do nothing between these protocols.
+    pub(crate) idle: Idle,
+}
+
+/// Knobs that are left out because they do nothing on a route.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Idle {
+    pub(crate) names: Vec<Name>,
+    /// Of the networks that it crosses, in order.
+    protocols: Vec<Protocol>,
+}
+
+impl fmt::Display for Idle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<String> = self.names.iter().map(Name::to_string).collect();
+        let protocols: Vec<String> = self.protocols.iter().map(Protocol::to_string).collect();
+        let does = if names.len() == 1 { "does" } else { "do" };
+        write!(f, "{}, which {does} nothing ", names.join(", "))?;
+        match &protocols[..] {
+            [near, far] => write!(f, "between {near} and {far}"),
+            all => write!(f, "over {}", all.join(", ")),
+        }
+    }
+}
+
+/// The knobs of a route that there is a choice for; all of them, or those that were `wanted`.
 pub(crate) fn choices(
     cluster: &Cluster,
     channel: &str,
@@ -64,16 +95,20 @@ pub(crate) fn choices(
     has_gateways: bool,
     processors: &[usize],
     wanted: &[Name],
-) -> Result<Vec<Choice>, Failure> {
+) -> Result<Chosen, Failure> {
     // Between two nodes of one network nothing is forwarded, nor cut into fragments.
     let concerns = |name: &Name| match name.knob().section {
         Section::Gateway | Section::Channel => has_gateways,
         Section::Endpoint | Section::Network => true,
     };
-    let on_route: Vec<Name> = names(&[channel], networks, cluster)
+    let protocols: Vec<Protocol> = networks
+        .iter()
+        .filter_map(|name| Some(cluster.network(cluster.network_named(name)?).protocol))
+        .collect();
+    let (on_route, idle): (Vec<Name>, Vec<Name>) = names(&[channel], networks, cluster)
         .into_iter()
         .filter(concerns)
-        .collect();
+        .partition(|name| does_something(name.knob(), &protocols));
     if let Some(foreign) = wanted.iter().find(|name| !on_route.contains(name)) {
         let known: Vec<String> = on_route.iter().map(Name::to_string).collect();
         return Err(Failure::new(format!(
@@ -92,7 +127,30 @@ pub(crate) fn choices(
             "there is no choice for any of these knobs on this machine",
         ));
     }
-    Ok(choices)
+    let idle = Idle {
+        names: idle,
+        protocols,
+    };
+    Ok(Chosen { choices, idle })
+}
+
+/// Whether a knob can do something on a route over these protocols.
+fn does_something(knob: &Knob, protocols: &[Protocol]) -> bool {
+    let is_tcp = |protocol: &Protocol| *protocol == Protocol::Tcp;
+    match (knob.section, knob.key) {
+        // From socket to socket.
+        (Section::Gateway, "splice" | "splice_from") => {
+            protocols.windows(2).any(|pair| pair.iter().all(is_tcp))
+        }
+        // Into slots, or out of them.
+        (Section::Gateway, "direct") => !protocols.iter().all(is_tcp),
+        // Of the ends, which both send.
+        (Section::Endpoint, "leads") => {
+            let ends = [protocols.first(), protocols.last()];
+            ends.into_iter().flatten().any(is_tcp)
+        }
+        _ => true,
+    }
 }
 
 /// Every combination, or more than `most` of them.
@@ -204,7 +262,7 @@ handover = "thread"
             format!("{name} {present}: {}", values.join(" "))
         };
         match found {
-            Ok(found) => found.into_iter().map(texts).collect(),
+            Ok(found) => found.choices.into_iter().map(texts).collect(),
             Err(failure) => vec![failure.to_string()],
         }
     }
@@ -251,9 +309,40 @@ handover = "thread"
     }
 
     #[test]
+    fn what_only_other_protocols_have_is_not_tried_and_named() {
+        let cluster = Cluster::parse(FILE, ".").unwrap();
+        let idle = |networks: &[&str]| {
+            let chosen = choices(&cluster, "main", networks, true, &[0], &[]).unwrap();
+            let is_idle = |choice: &Choice| chosen.idle.names.contains(&choice.name);
+            assert!(!chosen.choices.iter().any(is_idle), "{chosen:?}");
+            chosen.idle.to_string()
+        };
+        assert_eq!(
+            idle(&["left", "right"]),
+            "gateway.splice, gateway.splice_from, which do nothing between tcp and shm"
+        );
+        assert_eq!(
+            idle(&["left", "left"]),
+            "gateway.direct, which does nothing between tcp and tcp"
+        );
+        assert_eq!(
+            idle(&["right", "left", "right"]),
+            "gateway.splice, gateway.splice_from, endpoint.leads, which do nothing over shm, tcp, shm"
+        );
+        let wanted = on_route(true, &[0], &["gateway.splice"]);
+        assert!(
+            wanted[0].contains("does nothing on this route"),
+            "{wanted:?}"
+        );
+        let wanted = on_route(true, &[0], &["gateway.direct"]);
+        assert_eq!(wanted, ["gateway.direct 1: 4KiB 16KiB 64KiB 256KiB"]);
+    }
+
+    #[test]
     fn too_many_combinations_are_not_swept() {
         let cluster = Cluster::parse(FILE, ".").unwrap();
         let all = choices(&cluster, "main", &["left", "right"], true, &[0, 1], &[]).unwrap();
+        let all = all.choices;
         assert!(count_combinations(&all, 4096).is_err());
         assert_eq!(count_combinations(&all[..1], 4096).ok(), Some(9));
     }

@@ -30,7 +30,7 @@ use crate::failure::Failure;
 use crate::knobs::{self, Name, Plan};
 use crate::output::{print, say};
 use crate::signals::{Endings, exit_code};
-use choices::{choices, count_combinations};
+use choices::{Chosen, choices, count_combinations};
 use objective::{Aim, Objective};
 use report::Report;
 use route::Route;
@@ -153,6 +153,9 @@ fn tune(tuning: &Tuning) -> Result<ExitCode, Failure> {
 
     let mut route = Route::open(&plan, &tuning.node, to, tuning.channel.as_deref())?;
     let report = measure(tuning, &plan, &mut route, &endings, started);
+    if let Err(Stop::Failure(_)) = &report {
+        route.tell_held();
+    }
     route.end();
     let mut report = match report {
         Ok(report) => report,
@@ -205,7 +208,7 @@ fn measure<'a>(
     let has_gateways = route.has_gateways();
     let every = knobs::names(&[&channel], &networks, cluster);
     let processors = route.begin(&every)?;
-    let choices = choices(
+    let Chosen { choices, idle } = choices(
         cluster,
         &channel,
         &networks,
@@ -234,6 +237,9 @@ fn measure<'a>(
         }
     };
     tell(&heading);
+    if tuning.knobs.is_empty() && !idle.names.is_empty() {
+        tell(&format!("  not tried: {idle}\n"));
+    }
     let mut trial = Trial::new(route, &choices, &objective, endings, started, &tell);
     let closing = CLOSING.min(tuning.budget / CLOSING_PART);
     let time = tuning.budget.saturating_sub(closing);
@@ -255,6 +261,7 @@ fn measure<'a>(
         is_dry: tuning.dry_run,
         objective,
         choices,
+        idle,
         outcome,
         log,
         written: None,

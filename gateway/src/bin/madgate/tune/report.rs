@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value as Json, json};
 
-use super::choices::Choice;
+use super::choices::{Choice, Idle};
 use super::objective::{Aim, Objective};
 use super::search::{Outcome, Step, Verdict};
 use super::statistics::Estimate;
@@ -29,6 +29,7 @@ pub(crate) struct Report<'a> {
     pub(crate) is_dry: bool,
     pub(crate) objective: Objective,
     pub(crate) choices: Vec<Choice>,
+    pub(crate) idle: Idle,
     pub(crate) outcome: Outcome,
     pub(crate) log: Vec<Measured>,
     /// Where the new values were written.
@@ -205,6 +206,7 @@ impl Report<'_> {
             "seconds": self.took.as_secs_f64(),
             "measurements": self.outcome.samples,
             "untried_values": self.outcome.unseen,
+            "idle_knobs": self.idle.names.iter().map(Name::to_string).collect::<Vec<_>>(),
             "verdict": verdict,
             "ratio": ratio.map(ratio_json),
             "present": point(&self.present()),

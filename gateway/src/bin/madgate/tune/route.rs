@@ -17,6 +17,7 @@ use madgate_vchannel::{Channel, Cluster, NodeId, PackError, Session};
 
 use crate::failure::{Context, Failure};
 use crate::knobs::{Name, Plan, Value};
+use crate::logging::{self, Held};
 use crate::node::{channel_to, join};
 use crate::service::envelope::Head;
 use crate::service::talk::{self, Incoming};
@@ -56,6 +57,8 @@ pub(crate) struct Route<'a> {
     /// What is in force everywhere; `None`: who knows.
     in_force: Option<Vec<(Name, Value)>>,
     renewed: Instant,
+    /// What is logged of sessions that are closed and opened again, from the first trial on.
+    held: Option<Held>,
 }
 
 /// What becomes of a trial.
@@ -100,6 +103,7 @@ impl<'a> Route<'a> {
             joined: Some((session, channel)),
             in_force: Some(Vec::new()),
             renewed: Instant::now(),
+            held: None,
         })
     }
 
@@ -145,7 +149,16 @@ impl<'a> Route<'a> {
             }
         }
         self.renewed = Instant::now();
+        // Links are lost from here on because nodes are restarted.
+        self.held = logging::hold();
         Ok(processors.unwrap_or_default())
+    }
+
+    /// Something has failed: what was logged last may tell why.
+    pub(crate) fn tell_held(&mut self) {
+        if let Some(held) = self.held.take() {
+            held.tell();
+        }
     }
 
     /// Sees to it that these values are in force on every node.
