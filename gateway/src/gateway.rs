@@ -23,6 +23,7 @@ use crate::receiver::Receiver;
 use crate::receiver::crew::Crew;
 use crate::router::Router;
 use crate::sender::Sender;
+use crate::waiting::{has_lookout, sleepless};
 
 /// The least part of a gateway's memory that must be left for promises when its receivers'
 /// batches have theirs.
@@ -88,6 +89,14 @@ impl Gateway {
         let largest_fragment = cluster.largest_fragment_bytes(node);
         let plan = MemoryPlan::new(cluster, node, largest_fragment)?;
         Ok(Budget::new(plan.promised_bytes).flow_limit())
+    }
+
+    /// How many threads of a gateway's engine at `node` never sleep, by the settings of its file,
+    /// while little comes: with `wait = "spin"`. Where receivers look after each other's networks,
+    /// others look too while they have much to do.
+    #[must_use]
+    pub fn sleepless_threads(cluster: &Cluster, node: NodeId) -> usize {
+        sleepless(cluster.gateway_settings(), cluster.networks_of(node).len())
     }
 
     fn start_with(cluster: Arc<Cluster>, node: &str, fitting: Fitting) -> Result<Self, StartError> {
@@ -180,9 +189,7 @@ impl Gateway {
             ));
             senders.push(Sender::new(Arc::clone(&engine), network, sender, handovers));
         }
-        // Threads with processors of their own keep to them.
-        let has_lookout = engine.settings.lookout && engine.settings.pin.is_empty();
-        let crew = Arc::new(Crew::new(receivers, has_lookout));
+        let crew = Arc::new(Crew::new(receivers, has_lookout(&engine.settings)));
         for (network, sender) in senders.into_iter().enumerate() {
             let name = &engine.networks[network].name;
             let (crew, its_engine) = (Arc::clone(&crew), Arc::clone(&engine));

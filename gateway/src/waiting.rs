@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use madgate_gtm::Time;
 use madgate_tm::Crowd;
-use madgate_vchannel::cluster::WaitPolicy;
+use madgate_vchannel::cluster::{GatewaySettings, Handover, WaitPolicy};
 
 /// Passes over shared memory, which cost next to nothing, between two times that a spinning
 /// thread lets others run.
@@ -12,6 +12,31 @@ const PASSES_PER_YIELD: u32 = 32;
 
 /// Passes between two looks at the clock while nothing happens.
 pub(crate) const PASSES_PER_LOOK: u32 = 4;
+
+/// Whether one receiver may look after the networks of others. Threads with processors of their
+/// own keep to them.
+pub(crate) const fn has_lookout(settings: &GatewaySettings) -> bool {
+    settings.lookout && settings.pin.is_empty()
+}
+
+/// How many threads of an engine between so many networks never sleep, while little comes.
+pub(crate) fn sleepless(settings: &GatewaySettings, networks: usize) -> usize {
+    if settings.wait != WaitPolicy::Spin {
+        return 0;
+    }
+    // Those that leave their network to the lookout sleep.
+    let receivers = if has_lookout(settings) {
+        networks.min(1)
+    } else {
+        networks
+    };
+    // A sender sleeps while receivers send by themselves, and otherwise expects the next batch.
+    let senders = match settings.handover {
+        Handover::Inline => 0,
+        Handover::Thread => networks,
+    };
+    receivers + senders
+}
 
 /// How long a thread goes on looking where something happened last.
 #[derive(Debug)]
@@ -51,6 +76,55 @@ impl Waiting {
             self.crowd.yield_now();
         } else {
             std::hint::spin_loop();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use madgate_vchannel::cluster::DEFAULT_SPIN;
+
+    use super::*;
+
+    #[test]
+    fn only_threads_that_spin_never_sleep() {
+        let settings = GatewaySettings {
+            handover: Handover::Thread,
+            lookout: false,
+            ..GatewaySettings::default()
+        };
+        let spin = DEFAULT_SPIN;
+        for wait in [WaitPolicy::Sleep, WaitPolicy::Adaptive { spin }] {
+            let settings = GatewaySettings {
+                wait,
+                ..settings.clone()
+            };
+            assert_eq!(sleepless(&settings, 3), 0, "{wait:?}");
+        }
+    }
+
+    #[test]
+    fn settings_decide_how_many_threads_spin() {
+        use Handover::{Inline, Thread};
+        for (handover, lookout, pin, threads) in [
+            // One receiver looks after all networks, and sends by itself.
+            (Inline, true, vec![], 1),
+            (Inline, false, vec![], 3),
+            // Who has a processor of its own leaves its network to nobody.
+            (Inline, true, vec![0, 1], 3),
+            // Each sender looks for what is handed over.
+            (Thread, true, vec![], 1 + 3),
+            (Thread, false, vec![], 3 + 3),
+            (Thread, true, vec![0], 3 + 3),
+        ] {
+            let settings = GatewaySettings {
+                wait: WaitPolicy::Spin,
+                handover,
+                lookout,
+                pin,
+                ..GatewaySettings::default()
+            };
+            assert_eq!(sleepless(&settings, 3), threads, "{settings:?}");
         }
     }
 }

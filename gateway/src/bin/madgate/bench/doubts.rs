@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::thread::available_parallelism;
 
+use madgate_gateway::Gateway;
 use madgate_tm::Endpoint;
 use madgate_vchannel::cluster::WaitPolicy;
 use madgate_vchannel::{Cluster, NodeId};
@@ -31,17 +32,15 @@ pub(super) fn doubts(spinners: usize, load: Option<Load>) -> Vec<String> {
 /// Threads of these nodes that never sleep, of those that run on this machine as far as their
 /// addresses tell: shared memory and loopback addresses do.
 pub(super) fn spinners(cluster: &Cluster, nodes: impl Iterator<Item = NodeId>) -> usize {
-    let spins = |wait: WaitPolicy| usize::from(wait == WaitPolicy::Spin);
-    let endpoint = spins(cluster.endpoint_settings().wait);
-    let per_network = spins(cluster.gateway_settings().wait);
+    // However many threads call, one of them drives, and the others sleep. Gateways have a session
+    // besides, to answer benches with.
+    let session = usize::from(cluster.endpoint_settings().wait == WaitPolicy::Spin);
     nodes
         .filter(|node| is_here(cluster, *node))
         .map(|node| {
-            if cluster.is_gateway(node) {
-                per_network * cluster.networks_of(node).len()
-            } else {
-                endpoint
-            }
+            let is_gateway = cluster.is_gateway(node);
+            let engine = is_gateway.then(|| Gateway::sleepless_threads(cluster, node));
+            session + engine.unwrap_or(0)
         })
         .sum()
 }
@@ -101,11 +100,24 @@ mod tests {
 
     #[test]
     fn threads_that_never_sleep_on_this_machine_are_counted() {
-        let cluster = Cluster::parse(CLUSTER, Path::new("/")).unwrap();
-        assert_eq!(spinners(&cluster, cluster.nodes()), 3);
-        let sleeping = CLUSTER.replace("spin", "sleep");
-        let cluster = Cluster::parse(&sleeping, Path::new("/")).unwrap();
-        assert_eq!(spinners(&cluster, cluster.nodes()), 0);
+        let count = |text: &str| {
+            let cluster = Cluster::parse(text, Path::new("/")).unwrap();
+            spinners(&cluster, cluster.nodes())
+        };
+        // The sessions of two nodes, and one receiver of the engine.
+        assert_eq!(count(CLUSTER), 2 + 1);
+        for (more, threads) in [
+            ("lookout = false", 2),
+            ("pin = [0, 1]", 2),
+            ("handover = \"thread\"", 1 + 2),
+            ("handover = \"thread\"\nlookout = false", 2 + 2),
+        ] {
+            // The section of the gateway is the last.
+            let text = format!("{CLUSTER}\n{more}");
+            assert_eq!(count(&text), 2 + threads, "{more}");
+        }
+        assert_eq!(count(&CLUSTER.replace("spin", "sleep")), 0);
+        assert_eq!(count(&CLUSTER.replace("spin", "adaptive")), 0);
     }
 
     #[test]
