@@ -30,6 +30,9 @@
 #![forbid(unsafe_code)]
 
 mod batch;
+#[doc(hidden)]
+#[cfg(any(test, feature = "benching"))]
+pub mod benching;
 mod complaints;
 mod counters;
 mod dialling;
