@@ -17,9 +17,11 @@ pub enum Body {
     /// In a slot that arrived from another lane, which gets it back when this is sent.
     Received {
         /// The slot.
-        slot: Arc<ReceivedSlot>,
+        slot: ReceivedSlot,
         /// The bytes of it.
         range: Range<usize>,
+        /// Shared with whoever counts the slots that are not back ([`Arc::strong_count`]).
+        counted: Arc<()>,
     },
     /// In a slot of the lane that this leaves by, filled with the first `length` bytes.
     /// A buffer with such a body has no head of its own.
@@ -59,6 +61,17 @@ impl Buffer {
             head: [0; HEAD_BYTES],
             head_length: 0,
             body,
+        }
+    }
+
+    /// A copy of one unit, or of several one after the other: in the head where it fits, so that
+    /// a single short one takes no memory of its own.
+    #[must_use]
+    pub fn copied(units: &[u8]) -> Self {
+        if units.len() <= HEAD_BYTES {
+            Self::with_head(units, Bytes::new())
+        } else {
+            Self::shared(Bytes::copy_from_slice(units))
         }
     }
 
@@ -104,7 +117,7 @@ impl Buffer {
             // Nobody else refers to it: it is in memory of its own already.
             Body::Shared(bytes) if bytes.is_unique() => return 0,
             Body::Shared(bytes) => Bytes::copy_from_slice(bytes),
-            Body::Received { slot, range } => {
+            Body::Received { slot, range, .. } => {
                 let mut copy = vec![0; range.len()];
                 slot.copy_out(range.start, &mut copy);
                 copy.into()
@@ -153,7 +166,7 @@ impl Buffer {
     pub(crate) fn pieces(&self) -> [Piece<'_>; 2] {
         let body = match &self.body {
             Body::Shared(bytes) => Piece::new(bytes),
-            Body::Received { slot, range } => slot.piece(range.clone()),
+            Body::Received { slot, range, .. } => slot.piece(range.clone()),
             Body::Lent { .. } | Body::Piped(_) => Piece::default(),
         };
         [Piece::new(self.head()), body]

@@ -64,13 +64,19 @@ impl Memory {
     }
 
     /// A frame in a slot that arrived. The slot's owner might still write it, so the header
-    /// that was checked goes on, not the one in the slot.
-    pub(crate) fn received(header: &[u8], slot: Arc<ReceivedSlot>, payload: Range<usize>) -> Self {
+    /// that was checked goes on, not the one in the slot. Until the slot is back, it is `counted`.
+    pub(crate) fn received(
+        header: &[u8],
+        slot: ReceivedSlot,
+        payload: Range<usize>,
+        counted: Arc<()>,
+    ) -> Self {
         Self::Buffer(Buffer::unit(
             header,
             Body::Received {
                 slot,
                 range: payload,
+                counted,
             },
         ))
     }

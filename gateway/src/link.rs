@@ -220,9 +220,8 @@ impl Link {
         self.take_echoes(control);
         poll(control);
         if !control.is_empty() {
-            let frames = bytes::Bytes::copy_from_slice(control);
+            output.urgent.outbox.push(Buffer::copied(control), None);
             control.clear();
-            output.urgent.outbox.push(Buffer::shared(frames), None);
         }
     }
 }

@@ -70,8 +70,12 @@ pub(super) fn received(unit: &[u8], head: usize) -> Buffer {
     memory.extend_from_slice(&unit[head..]);
     let range = start..memory.len();
     memory.extend_from_slice(b"behind");
-    let slot = Arc::new(ReceivedSlot::detached(memory));
-    Buffer::unit(&unit[..head], Body::Received { slot, range })
+    let body = Body::Received {
+        slot: ReceivedSlot::detached(memory),
+        range,
+        counted: Arc::new(()),
+    };
+    Buffer::unit(&unit[..head], body)
 }
 
 /// A unit in a pipe.

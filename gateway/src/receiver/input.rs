@@ -1,13 +1,12 @@
 //! One lane as its receiver sees it.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use bytes::BytesMut;
 use madgate_gtm::Time;
 use madgate_gtm::transit::Lane;
 use madgate_gtm::wire::{AHEAD_BYTES, URGENT_FRAME_BYTES};
-use madgate_tm::{Gather, LaneClass, LaneReceiver, ReceivedSlot, Shape};
+use madgate_tm::{Gather, LaneClass, LaneReceiver, Shape};
 
 use super::straight::Straight;
 use super::stream::Coming;
@@ -47,9 +46,9 @@ pub(super) struct Input {
     pub(super) coming: Option<Coming>,
     pub(super) gather: Gather,
 
-    /// Static: slots that went on by reference, oldest first, and since when the oldest of
-    /// them keeps the lane short of slots.
-    pub(super) held: VecDeque<Weak<ReceivedSlot>>,
+    /// Static: what each slot that went on by reference refers to until it is back, and since when
+    /// those that are not back keep the lane short of slots.
+    pub(super) held: Arc<()>,
     pub(super) slots: usize,
     pub(super) short_since: Option<Time>,
     /// Whether the receiver keeps its deadlines.
@@ -95,11 +94,16 @@ impl Input {
             refused_at: None,
             coming: None,
             gather: Gather::new(),
-            held: VecDeque::new(),
+            held: Arc::new(()),
             slots,
             short_since: None,
             is_timed: false,
         }
+    }
+
+    /// Slots that went on by reference and are not back.
+    pub(super) fn held_slots(&self) -> usize {
+        Arc::strong_count(&self.held) - 1
     }
 
     /// Whether the next bytes are read straight into a slot, or are the header that tells

@@ -73,10 +73,12 @@ impl Receiver {
             }
             // It may be that nothing refers to the batch any more, and the beginning is only
             // too long to be moved to the front at once. A `depth` of one has no other batch.
-            let beginning = batch.to_vec();
+            self.beginning.extend_from_slice(&batch);
             batch.clear();
             let is_reclaimed = batch.try_reclaim(capacity);
-            batch.extend_from_slice(&beginning);
+            batch.extend_from_slice(&self.beginning);
+            self.beginning.clear();
+            self.beginning.shrink_to(SMALL_BYTES);
             if is_reclaimed {
                 self.engine.tally.note_parked(length);
                 return batch;
@@ -132,19 +134,7 @@ impl Receiver {
 
     /// Notes whether the lane is short of slots because of frames that wait.
     pub(super) fn note_held(input: &mut Input, now: Time) {
-        while input
-            .held
-            .front()
-            .is_some_and(|slot| slot.strong_count() == 0)
-        {
-            input.held.pop_front();
-        }
-        let few = input.slots.div_ceil(2);
-        if input.held.len() >= few {
-            // Those behind one that is kept may have gone back.
-            input.held.retain(|slot| slot.strong_count() > 0);
-        }
-        let is_short = input.held.len() >= few;
+        let is_short = input.held_slots() >= input.slots.div_ceil(2);
         if !is_short {
             input.short_since = None;
         } else if input.short_since.is_none() {

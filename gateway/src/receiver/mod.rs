@@ -76,6 +76,8 @@ pub(crate) struct Receiver {
     eased_at: Time,
     // What a turn uses, kept so that nothing is allocated.
     batches: Batches,
+    /// The beginning of a frame while its batch is reclaimed.
+    beginning: Vec<u8>,
     pipes: Pipes,
     pipes_used_at: Time,
     /// Since when all pipes hold frames that wait.
@@ -124,6 +126,7 @@ impl Receiver {
             loaded_passes: 0,
             eased_at: Time(0),
             batches,
+            beginning: Vec::new(),
             pipes: Pipes::new(PIPES_MOST),
             pipes_used_at: Time(0),
             pipeless_since: None,

@@ -109,16 +109,10 @@ impl Receiver {
         Ok(Some(header).filter(|_| fills_it && is_plain))
     }
 
-    fn pass_on(
-        &mut self,
-        input: &mut Input,
-        header: Header,
-        slot: ReceivedSlot,
-    ) -> Result<(), Fault> {
-        let slot = Arc::new(slot);
-        input.held.push_back(Arc::downgrade(&slot));
+    fn pass_on(&mut self, input: &Input, header: Header, slot: ReceivedSlot) -> Result<(), Fault> {
         let payload = HEADER_BYTES..slot.len();
-        let memory = Memory::received(&header.to_bytes(), slot, payload);
+        let counted = Arc::clone(&input.held);
+        let memory = Memory::received(&header.to_bytes(), slot, payload, counted);
         let run = run_of(&header, Lane::Bulk);
         let now = self.watch.time_of_batch();
         self.engine

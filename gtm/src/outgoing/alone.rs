@@ -16,8 +16,8 @@ pub const ALONE_BYTES: usize = 256;
 
 /// Frames that leave alone are kept one after the other in *runs*. One that nothing undelivered
 /// is before has this size, and is used again when it is delivered: a flow that waits for an
-/// answer to each message needs no other.
-const FIRST_RUN_BYTES: usize = 1 << 10;
+/// answer to each message needs no other, though these are acknowledged some at a time.
+const FIRST_RUN_BYTES: usize = 4 << 10;
 /// The size of the runs that follow while the one before is not delivered.
 const RUN_BYTES: usize = 16 << 10;
 

@@ -168,6 +168,8 @@ pub struct Outgoing<D> {
     sent: VecDeque<Sent<D>>,
     /// Memory for the next small frames that leave alone.
     spare_run: Option<BytesMut>,
+    /// Memory for the next tails, while something is under way.
+    spare_tails: Vec<BytesMut>,
     /// The opening frame while it may have to be repeated.
     opening: Option<Bytes>,
     /// Whether nobody can have seen any part of what is not delivered, so that a destination
@@ -227,6 +229,7 @@ impl<D: Clone> Outgoing<D> {
             joinable: None,
             sent: VecDeque::new(),
             spare_run: None,
+            spare_tails: Vec::new(),
             opening: None,
             is_retargetable: false,
             retained_bytes: 0,

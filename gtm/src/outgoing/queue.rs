@@ -8,6 +8,13 @@ use super::Outgoing;
 use super::bundle::Joinable;
 use crate::wire::{BUNDLED_BYTES, Descriptor, Flags, HEADER_BYTES, Header, Kind, encoded};
 
+/// Small frames are gathered in pieces of this size.
+const TAIL_BYTES: usize = 64 << 10;
+/// A flow that sends little starts with this much.
+const FIRST_TAIL_BYTES: usize = 4 << 10;
+/// Pieces that wait to be used again at most: what a window of the usual size holds.
+const SPARE_TAILS: usize = 64;
+
 /// Something that waits to be sent.
 #[derive(Debug)]
 pub(super) enum Pending<D> {
@@ -172,12 +179,10 @@ impl<D: Clone> Outgoing<D> {
                     first.messages_ended,
                     first.ends_message,
                 );
-                if let Some(Sent {
-                    what: SentFrames::Run(run),
-                    ..
-                }) = self.sent.pop_front()
-                {
-                    self.keep_run(run);
+                match self.sent.pop_front().map(|sent| sent.what) {
+                    Some(SentFrames::Run(run)) => self.keep_run(run),
+                    Some(SentFrames::Frames(frames)) => self.keep_tail(frames),
+                    _ => {}
                 }
                 whole
             } else {
@@ -270,17 +275,36 @@ impl<D: Clone> Outgoing<D> {
     /// it need not be moved.
     #[cold]
     fn grow_tail(&mut self, frame_bytes: usize) {
-        /// Small frames are gathered in pieces of this size.
-        const TAIL_BYTES: usize = 64 << 10;
-        /// A flow that sends little starts with this much.
-        const FIRST_TAIL_BYTES: usize = 4 << 10;
         self.set_tail_aside();
         let bytes = if self.sent.is_empty() && self.pending.is_empty() {
             FIRST_TAIL_BYTES
         } else {
             TAIL_BYTES
         };
-        self.tail = BytesMut::with_capacity(bytes.max(frame_bytes));
+        self.tail = match self.spare_tails.pop() {
+            Some(spare) => spare,
+            None => BytesMut::with_capacity(bytes.max(frame_bytes)),
+        };
+    }
+
+    /// Frames have been delivered. If they are the last of a piece that nobody refers to any more,
+    /// it is used again, while there is something under way.
+    fn keep_tail(&mut self, frames: Bytes) {
+        if self.sent.is_empty() {
+            self.spare_tails.clear();
+            // Nobody refers to the piece that the tail is in: it begins at its front again.
+            drop(frames);
+            if self.tail.is_empty() {
+                let _ = self.tail.try_reclaim(self.tail.capacity() + 1);
+            }
+        } else if self.spare_tails.len() < SPARE_TAILS
+            && let Ok(mut tail) = frames.try_into_mut()
+        {
+            tail.clear();
+            if tail.try_reclaim(TAIL_BYTES) {
+                self.spare_tails.push(tail);
+            }
+        }
     }
 }
 

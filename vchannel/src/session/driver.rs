@@ -70,6 +70,8 @@ pub(crate) struct Driver {
     pub(super) has_chores: bool,
     /// Whether bulk lanes had to wait in the last pass for small frames to be looked at.
     has_put_off: bool,
+    /// Memory for the links that are to be waited for.
+    blocked: Vec<u32>,
     /// Lanes that are being waited for: link, and whether it is the bulk lane.
     pub(super) writable: Vec<(u32, LaneClass)>,
     /// Links of which nobody would learn that something arrives: they are to be closed.
@@ -107,6 +109,7 @@ impl Driver {
             gathering: None,
             has_chores: true,
             has_put_off: false,
+            blocked: Vec::new(),
             writable: Vec::new(),
             deaf: Vec::new(),
             crowd: Crowd::default(),
@@ -546,14 +549,16 @@ impl Inner {
 
     /// Begins to wait for lanes that took less than they were offered.
     fn watch_blocked(&self, driver: &mut Driver) {
-        let blocked = {
+        let mut blocked = std::mem::take(&mut driver.blocked);
+        {
             let mut core = self.lock();
             if core.blocked.is_empty() {
+                driver.blocked = blocked;
                 return;
             }
-            std::mem::take(&mut core.blocked)
-        };
-        for link in blocked {
+            std::mem::swap(&mut core.blocked, &mut blocked);
+        }
+        for link in blocked.drain(..) {
             let Some(output) = self.output(link) else {
                 continue;
             };
@@ -568,6 +573,7 @@ impl Inner {
             // Somebody may have found the sending side taken meanwhile.
             self.flush_if_missed(link, &output);
         }
+        driver.blocked = blocked;
     }
 
     /// Waits for a lane, if it is blocked. Returns whether it does, or the link is to be

@@ -230,10 +230,7 @@ impl Core {
             // Credit and answers wait where they are bounded.
             return false;
         }
-        let control = self.take_control(index, now);
-        if !control.is_empty() {
-            lanes.urgent.push(Buffer::shared(Bytes::from(control)));
-        }
+        self.send_control(index, lanes, now);
         while lanes.urgent.has_room() && lanes.bulk.has_room() {
             let Some(flow) = self.next_waiting(index) else {
                 return true;
@@ -245,8 +242,8 @@ impl Core {
                     break true;
                 }
                 if let Some(header) = slot.flow.poll_control() {
-                    let frame = Bytes::copy_from_slice(&header.to_control_frame());
-                    turn.lanes.urgent.push(Buffer::shared(frame));
+                    let frame = Buffer::copied(&header.to_control_frame());
+                    turn.lanes.urgent.push(frame);
                 }
                 match slot.flow.poll_transmit(now, TURN_BYTES) {
                     None => break true,
@@ -279,14 +276,14 @@ impl Core {
         link.is_some_and(|link| link.is_gathering && link.gathered < GATHER_BYTES)
     }
 
-    /// Control frames to send on a link, credit included.
-    fn take_control(&mut self, index: u32, now: Time) -> Vec<u8> {
+    /// Queues the control frames to send on a link, credit included.
+    fn send_control(&mut self, index: u32, lanes: &mut Lanes, now: Time) {
         let Some(link) = &mut self.links[index as usize] else {
-            return Vec::new();
+            return;
         };
         link.last_flush = now;
         link.gathered = 0;
-        let mut control = std::mem::take(&mut link.control);
+        let control = &mut link.control;
         while let Some(flow) = link.credits.pop_front() {
             let flow = &mut self.in_flows[flow as usize];
             if flow.link != Some(index) {
@@ -298,7 +295,10 @@ impl Core {
                 control.extend_from_slice(&credit.to_control_frame());
             }
         }
-        control
+        if !control.is_empty() {
+            lanes.urgent.push(Buffer::copied(control));
+            control.clear();
+        }
     }
 
     fn next_waiting(&mut self, index: u32) -> Option<u32> {
