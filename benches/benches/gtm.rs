@@ -50,6 +50,8 @@ fn open_source() -> Outgoing<Bytes> {
         fragment_bytes: 64 << 10,
         checksum_payload: true,
         bundles: false,
+        ramps: true,
+        sized_by_speed: true,
         give_up_after: Duration::from_secs(30),
         seed: 1,
     };

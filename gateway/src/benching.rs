@@ -60,7 +60,7 @@ pub fn pipeline(depth: usize) -> io::Result<(Receiving, Sending)> {
     };
     let transit = Transit::<()>::new(Budget::new(0)).add_link();
     let (urgent, bulk) = (Box::new(Sink::new()?), Box::new(Sink::new()?));
-    let link = Link::new(transit, 0, request, 0, 0, true, urgent, bulk);
+    let link = Link::new(transit, 0, request, 0, 0, true, true, urgent, bulk);
     let receiving = Receiving {
         hub: Arc::new(hub),
         link: Arc::new(link),

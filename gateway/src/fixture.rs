@@ -87,7 +87,7 @@ impl Fixture {
         let transit = shared.transit.add_link();
         let wanting = Wanting::default();
         let lane = || Box::new(SlotSender::new(wanting.clone()));
-        let link = Link::new(transit, 1, request, 1, 1, true, lane(), lane());
+        let link = Link::new(transit, 1, request, 1, 1, true, true, lane(), lane());
         let link = Arc::new(link);
         wanting.0.set(Arc::downgrade(&link)).unwrap();
         shared.links.insert(transit, Arc::clone(&link));
@@ -105,7 +105,7 @@ impl Fixture {
 
 /// Another thread that has something to send on a link, and finds its output locked.
 #[derive(Debug, Clone, Default)]
-struct Wanting(Arc<OnceLock<Weak<Link>>>);
+pub(crate) struct Wanting(Arc<OnceLock<Weak<Link>>>);
 
 impl Wanting {
     fn want(&self) {
@@ -124,13 +124,13 @@ pub(crate) fn want(link: &Link) -> bool {
 
 /// A lane that lends slots.
 #[derive(Debug)]
-struct SlotSender {
+pub(crate) struct SlotSender {
     descriptor: UnixStream,
     wanting: Wanting,
 }
 
 impl SlotSender {
-    fn new(wanting: Wanting) -> Self {
+    pub(crate) fn new(wanting: Wanting) -> Self {
         Self {
             descriptor: UnixStream::pair().unwrap().0,
             wanting,

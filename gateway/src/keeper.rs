@@ -194,6 +194,7 @@ impl Keeper {
                 network,
                 peer_incarnation,
                 is_dialed,
+                engine.settings.gather,
                 urgent.sender,
                 bulk.sender,
             ));

@@ -62,6 +62,7 @@ impl Link {
         network: usize,
         peer_incarnation: u64,
         is_dialed: bool,
+        gathers: bool,
         urgent: Box<dyn LaneSender>,
         bulk: Box<dyn LaneSender>,
     ) -> Self {
@@ -77,8 +78,8 @@ impl Link {
             takes_pipes: bulk.takes_pipes(),
             urgent_shape: urgent.shape(),
             output: Mutex::new(Output {
-                urgent: LaneOutput::new(urgent, LaneClass::Urgent),
-                bulk: LaneOutput::new(bulk, LaneClass::Bulk),
+                urgent: LaneOutput::new(urgent, LaneClass::Urgent, gathers),
+                bulk: LaneOutput::new(bulk, LaneClass::Bulk, gathers),
                 held_until: None,
                 timed_for: None,
                 departed: Vec::new(),
@@ -289,12 +290,13 @@ pub(crate) struct LaneOutput {
 }
 
 impl LaneOutput {
-    fn new(sender: Box<dyn LaneSender>, class: LaneClass) -> Self {
+    fn new(sender: Box<dyn LaneSender>, class: LaneClass, gathers: bool) -> Self {
         let shape = sender.shape();
         let policy = match (shape, class) {
             // A large frame has its slot to itself: who receives it can leave it there.
             (Shape::Static { .. }, LaneClass::Bulk) => Policy::Eager,
-            _ => Policy::Gathering,
+            _ if gathers => Policy::Gathering,
+            _ => Policy::Eager,
         };
         let outbox = Outbox::new(shape, policy, first_frame_bytes);
         Self {
@@ -326,5 +328,27 @@ impl LaneOutput {
         self.is_blocked = false;
         self.is_watched = false;
         self.sender.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{SlotSender, Wanting};
+
+    #[test]
+    fn frames_that_wait_leave_together_unless_that_is_switched_off() {
+        for (gathers, sends) in [(true, 1), (false, 3)] {
+            let lane = Box::new(SlotSender::new(Wanting::default()));
+            let mut output = LaneOutput::new(lane, LaneClass::Urgent, gathers);
+            for token in 0..3 {
+                let frame = Header::echo(Kind::Ping, token).to_control_frame();
+                output.outbox.push(Buffer::copied(&frame), None);
+            }
+            let sender = output.sender.as_deref_mut().unwrap();
+            let flushed = output.outbox.flush(sender, |_, _| {}).unwrap();
+            assert!(!flushed.blocked);
+            assert_eq!(output.outbox.counters().sends, sends);
+        }
     }
 }

@@ -112,6 +112,8 @@ impl Source {
             fragment_bytes: 700,
             checksum_payload: true,
             bundles: true,
+            ramps: true,
+            sized_by_speed: true,
             give_up_after: GIVE_UP_AFTER,
             seed: incarnation,
         };

@@ -9,6 +9,7 @@ mod blocked;
 mod bundles;
 mod chains;
 mod endings;
+mod fragments;
 mod hostile;
 mod idle;
 mod leading;
@@ -143,6 +144,13 @@ fn what_goes_through_the_senders_is_sent_by_them() {
     for network in &counters.networks {
         assert!(network.handed_over > 0 && network.sender_sleeps > 0);
         assert!(!network.sender.sending.is_zero());
+    }
+}
+
+#[test]
+fn frames_may_leave_one_by_one() {
+    for (left, right) in [("tcp", "tcp"), ("tcp", "shm"), ("hsl", "shm")] {
+        there_and_back(left, right, "[gateway]\ngather = false");
     }
 }
 
@@ -288,11 +296,13 @@ fn both_ways(right: &str, settings: &str, keys: &str) {
 }
 
 #[test]
-fn hsl_in_every_mode_and_with_small_control_messages() {
+fn hsl_in_every_mode_and_with_small_and_large_control_messages() {
     for keys in [
         "mode = \"polling\"",
         "mode = \"interrupt\"",
         "mode = \"adaptive\"\nthreshold = \"1KiB\"",
+        // No frame is larger than a slot: none goes by rendezvous.
+        "threshold = \"128KiB\"",
     ] {
         both_ways("hsl", "", keys);
     }
@@ -300,9 +310,23 @@ fn hsl_in_every_mode_and_with_small_control_messages() {
 
 #[test]
 fn each_switch_of_the_ends_the_other_way() {
-    for settings in ["leads = false", "straight = false", "bundles = false"] {
+    for switch in [
+        "leads",
+        "straight",
+        "gather",
+        "bundles",
+        "alone",
+        "whole",
+        "ramps",
+        "sized_by_speed",
+    ] {
         for right in ["tcp", "shm", "hsl"] {
-            both_ways(right, &format!("[endpoint]\n{settings}"), "");
+            both_ways(right, &format!("[endpoint]\n{switch} = false"), "");
+        }
+    }
+    for wait in ["sleep", "spin"] {
+        for right in ["tcp", "shm", "hsl"] {
+            both_ways(right, &format!("[endpoint]\nwait = {wait:?}"), "");
         }
     }
     both_ways("tcp", "", "low_water = true");

@@ -173,6 +173,8 @@ pub fn outgoing(bytes: &[u8]) {
         fragment_bytes: 5000,
         checksum_payload: true,
         bundles: true,
+        ramps: true,
+        sized_by_speed: true,
         give_up_after: Duration::from_secs(30),
         seed: 0,
     };

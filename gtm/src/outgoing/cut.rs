@@ -286,7 +286,14 @@ impl<D: Clone> Outgoing<D> {
         if !self.settings.checksum_payload {
             return most;
         }
-        let most = most.min(self.speed.fragment_bytes());
+        let most = if self.settings.sized_by_speed {
+            most.min(self.speed.fragment_bytes())
+        } else {
+            most
+        };
+        if !self.settings.ramps {
+            return most;
+        }
         let is_first = self.position - self.delivered < RAMP_BYTES;
         let is_last = self.pending.len() == 1 && self.tail.is_empty();
         let rising = if is_first || sent > 0 { sent } else { most };

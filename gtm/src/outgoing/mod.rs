@@ -91,6 +91,10 @@ pub struct Settings {
     pub checksum_payload: bool,
     /// Whether small messages that wait share frames.
     pub bundles: bool,
+    /// Whether a block that is alone on its way begins and ends with small fragments.
+    pub ramps: bool,
+    /// Whether fragments are the larger, the faster the flow is; else each is as large as it may be.
+    pub sized_by_speed: bool,
     /// How long the flow may go without any hop carrying it before it fails.
     pub give_up_after: Duration,
     /// Where labels and the spread of retries come from.

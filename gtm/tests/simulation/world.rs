@@ -434,6 +434,8 @@ pub(crate) fn settings_of(plan: &Plan, flow: FlowKey, incarnation: u64, seed: u6
         fragment_bytes: plan.fragment_bytes,
         checksum_payload: true,
         bundles: seed.is_multiple_of(2),
+        ramps: seed.is_multiple_of(3),
+        sized_by_speed: seed.is_multiple_of(5),
         give_up_after: plan.give_up_after,
         seed,
     }

@@ -382,6 +382,7 @@ fn read_gateway(top: &mut Fields<'_>, report: &mut Report) -> GatewaySettings {
         "splice",
         "splice_from",
         "handover",
+        "gather",
         "lookout",
     ];
     let Some(mut fields) = Fields::open_value(value, "[gateway]", &keys, report) else {
@@ -430,6 +431,9 @@ fn read_gateway(top: &mut Fields<'_>, report: &mut Report) -> GatewaySettings {
     if let Some(handover) = fields.word("handover", &handovers, report) {
         settings.handover = handover;
     }
+    if let Some(gather) = fields.flag("gather", report) {
+        settings.gather = gather;
+    }
     if let Some(lookout) = fields.flag("lookout", report) {
         settings.lookout = lookout;
     }
@@ -448,7 +452,12 @@ fn read_endpoint(top: &mut Fields<'_>, report: &mut Report) -> EndpointSettings 
         "window",
         "leads",
         "straight",
+        "gather",
         "bundles",
+        "alone",
+        "whole",
+        "ramps",
+        "sized_by_speed",
         "wait",
         "spin",
     ];
@@ -464,14 +473,19 @@ fn read_endpoint(top: &mut Fields<'_>, report: &mut Report) -> EndpointSettings 
     if let Some(window) = fields.size("window", &WINDOW_BOUNDS, report) {
         settings.window_bytes = window;
     }
-    if let Some(leads) = fields.flag("leads", report) {
-        settings.leads = leads;
-    }
-    if let Some(straight) = fields.flag("straight", report) {
-        settings.straight = straight;
-    }
-    if let Some(bundles) = fields.flag("bundles", report) {
-        settings.bundles = bundles;
+    for (key, switch) in [
+        ("leads", &mut settings.leads),
+        ("straight", &mut settings.straight),
+        ("gather", &mut settings.gather),
+        ("bundles", &mut settings.bundles),
+        ("alone", &mut settings.alone),
+        ("whole", &mut settings.whole),
+        ("ramps", &mut settings.ramps),
+        ("sized_by_speed", &mut settings.sized_by_speed),
+    ] {
+        if let Some(is_on) = fields.flag(key, report) {
+            *switch = is_on;
+        }
     }
     settings.wait = read_wait(&mut fields, report);
     settings

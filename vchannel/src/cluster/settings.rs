@@ -69,6 +69,8 @@ pub struct GatewaySettings {
     pub splice_from_bytes: usize,
     /// Who sends. Default inline.
     pub handover: Handover,
+    /// Whether frames that wait for a link leave together, by one call or in one slot. Default yes.
+    pub gather: bool,
     /// Whether one receiver looks after the networks of others while little comes. Default yes;
     /// never with `pin`.
     pub lookout: bool,
@@ -91,8 +93,23 @@ pub struct EndpointSettings {
     /// Whether what arrives of a block that is being unpacked is received into the application's
     /// memory, rather than copied there. Default yes.
     pub straight: bool,
+    /// Whether frames that wait for a link leave together, and small messages that come right after
+    /// each other wait for each other for a moment. Default yes.
+    pub gather: bool,
     /// Whether small messages to one node that wait to be sent share frames. Default yes.
     pub bundles: bool,
+    /// Whether a small message that nothing waits before goes straight from its packer to the link.
+    /// Default yes.
+    pub alone: bool,
+    /// Whether a small message that has come as a whole, in order, is taken in in one step. Default
+    /// yes.
+    pub whole: bool,
+    /// Whether a block that is alone on its way through gateways begins and ends with small
+    /// fragments. Default yes.
+    pub ramps: bool,
+    /// Whether fragments through gateways are the larger, the faster a flow is delivered; else each
+    /// is as large as the channel allows. Default yes.
+    pub sized_by_speed: bool,
     /// How callers and the progress thread wait. Default adaptive.
     pub wait: WaitPolicy,
 }
@@ -142,6 +159,7 @@ impl Default for GatewaySettings {
             splice: true,
             splice_from_bytes: 128 << 10,
             handover: Handover::default(),
+            gather: true,
             lookout: true,
         }
     }
@@ -155,7 +173,12 @@ impl Default for EndpointSettings {
             window_bytes: 4 * MIB,
             leads: true,
             straight: true,
+            gather: true,
             bundles: true,
+            alone: true,
+            whole: true,
+            ramps: true,
+            sized_by_speed: true,
             wait: WaitPolicy::default(),
         }
     }

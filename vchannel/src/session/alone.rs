@@ -78,10 +78,11 @@ impl Inner {
 }
 
 impl Core {
-    /// The sending side of a link that is up and that nothing waits for.
+    /// The sending side of a link that is up and that nothing waits for, if messages may leave alone.
     fn clear_output(&self, index: u32) -> Option<Arc<LinkOutput>> {
         let link = self.links.get(index as usize)?.as_ref()?;
-        let is_clear = !link.is_dirty
+        let is_clear = self.settings().alone
+            && !link.is_dirty
             && !link.is_gathering
             && link.waiting.is_empty()
             && link.control.is_empty()
@@ -103,6 +104,81 @@ fn send(lane: &mut LaneOutput, length: usize) -> Result<bool, OutboxError> {
             let frame = Bytes::copy_from_slice(frame);
             lane.push(Buffer::shared(frame));
             Ok(false)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use madgate_gtm::wire::{Descriptor, Flags, ReceiveMode, SendMode};
+
+    use super::super::tests::pair;
+    use super::*;
+    use crate::session::Session;
+
+    /// What a test gives up after.
+    const LONG: Duration = Duration::from_secs(30);
+
+    /// Sends a message of one byte on the only flow. Returns whether it left alone.
+    fn send_one(from: &Session, byte: u8) -> bool {
+        let inner = from.inner();
+        let mut core = inner.lock();
+        let slot = &mut core.out_flows[0];
+        let message = slot.begin_message();
+        let descriptor = Descriptor::new(1, SendMode::Safer, ReceiveMode::Express).unwrap();
+        let mut records = [&descriptor.to_bytes()[..], &[byte]].concat();
+        let alone = Alone {
+            flow: 0,
+            message,
+            first: 0,
+            records: &mut records,
+        };
+        let Err(mut core) = inner.try_send_alone(core, alone) else {
+            return true;
+        };
+        let flags = Flags::END.with(Flags::DESCRIBED);
+        let flow = &mut core.out_flows[0].flow;
+        flow.push_frame(flags, message, 0, &records);
+        core.wake_flow(0);
+        drop(core);
+        inner.flush_dirty();
+        false
+    }
+
+    fn receive_one(at: &Session, expected: u8) {
+        let channel = at.channel("main").unwrap();
+        let mut block = [0];
+        let mut unpacking = channel.begin_unpacking().unwrap();
+        unpacking.unpack_express(&mut block).unwrap();
+        unpacking.end_unpacking().unwrap();
+        assert_eq!(block, [expected]);
+    }
+
+    #[test]
+    fn messages_that_nothing_waits_before_leave_alone_unless_that_is_switched_off() {
+        let (_files, a, b) = pair("shm", ["a", "b"]);
+        let channel = a.channel("main").unwrap();
+        let mut packing = channel.begin_packing(b.node()).unwrap();
+        packing.pack_safer(&[0], ReceiveMode::Express).unwrap();
+        packing.end_packing_delivered().unwrap();
+        receive_one(&b, 0);
+        a.inner().lock().settings.alone = false;
+        for byte in 1..100 {
+            assert!(!send_one(&a, byte));
+            receive_one(&b, byte);
+        }
+        a.inner().lock().settings.alone = true;
+        // Now and then the progress thread has the lanes.
+        let start = Instant::now();
+        loop {
+            let has_left_alone = send_one(&a, 100);
+            receive_one(&b, 100);
+            if has_left_alone {
+                break;
+            }
+            assert!(start.elapsed() < LONG, "none leaves alone");
         }
     }
 }

@@ -7,6 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use madgate_bmm::Policy;
 use madgate_gtm::outgoing::Settings;
 use madgate_gtm::{Budget, FlowKey, Header, Outgoing, Time};
 
@@ -227,6 +228,8 @@ impl Core {
             fragment_bytes,
             checksum_payload: !is_regular,
             bundles: self.settings.bundles,
+            ramps: self.settings.ramps,
+            sized_by_speed: self.settings.sized_by_speed,
             give_up_after: self.cluster.link_timeout(),
             seed: self.next_seed,
         };
@@ -397,6 +400,9 @@ impl Core {
         let Some(link) = &mut self.links[link as usize] else {
             return Gathers::No;
         };
+        if !self.settings.gather {
+            return Gathers::No;
+        }
         let waited = link.waits_before != self.waits;
         link.waits_before = self.waits;
         let is_first = link.gathered == 0;
@@ -423,6 +429,15 @@ impl Core {
         }
         link.is_gathering = true;
         Gathers::Start
+    }
+
+    /// How frames that wait for a link leave.
+    pub(super) fn policy(&self) -> Policy {
+        if self.settings.gather {
+            Policy::Gathering
+        } else {
+            Policy::Eager
+        }
     }
 
     // ---- links --------------------------------------------------------------------------

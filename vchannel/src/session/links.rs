@@ -134,11 +134,15 @@ pub(crate) struct LaneOutput {
 }
 
 impl LinkOutput {
-    pub(crate) fn new(urgent: Box<dyn LaneSender>, bulk: Box<dyn LaneSender>) -> Self {
+    pub(crate) fn new(
+        urgent: Box<dyn LaneSender>,
+        bulk: Box<dyn LaneSender>,
+        policy: Policy,
+    ) -> Self {
         Self {
             lanes: Mutex::new(Lanes {
-                urgent: LaneOutput::new(urgent),
-                bulk: LaneOutput::new(bulk),
+                urgent: LaneOutput::new(urgent, policy),
+                bulk: LaneOutput::new(bulk, policy),
             }),
             missed: AtomicBool::new(false),
         }
@@ -187,8 +191,8 @@ impl Lanes {
 }
 
 impl LaneOutput {
-    fn new(sender: Box<dyn LaneSender>) -> Self {
-        let outbox = Outbox::new(sender.shape(), Policy::Gathering, first_frame_bytes);
+    fn new(sender: Box<dyn LaneSender>, policy: Policy) -> Self {
+        let outbox = Outbox::new(sender.shape(), policy, first_frame_bytes);
         Self {
             sender,
             outbox,

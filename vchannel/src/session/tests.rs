@@ -10,6 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use madgate_bmm::Policy;
 use madgate_gtm::wire::{HEADER_BYTES, Kind, ReceiveMode};
 use madgate_gtm::{Header, Time};
 use madgate_tm::{
@@ -521,7 +522,7 @@ fn answers_to_a_peer_that_takes_none_are_bounded() {
     let inner = a.inner();
     let link = unknown_link(&a, &b);
     let full = || Box::new(Full(UnixStream::pair().unwrap().0.into()));
-    let output = Arc::new(LinkOutput::new(full(), full()));
+    let output = Arc::new(LinkOutput::new(full(), full(), Policy::Gathering));
     let with_link = |what: &mut dyn FnMut(&mut Link)| {
         what(inner.lock().links[link as usize].as_mut().unwrap());
     };
@@ -564,4 +565,6 @@ fn who_waits_between_small_messages_is_not_held_back_where_others_gather() {
     }
     core.links[link as usize].as_mut().unwrap().gathered = 0;
     assert_eq!(gathers(&mut core), Gathers::Yes, "nobody has waited");
+    core.settings.gather = false;
+    assert_eq!(gathers(&mut core), Gathers::No, "that is switched off");
 }

@@ -103,6 +103,7 @@ impl Inner {
         }
         let index = {
             let mut core = self.lock();
+            let policy = core.policy();
             let index = match old {
                 Some(index) if is_dialed => index,
                 _ => core.add_link(Link::new(request, is_dialed)),
@@ -115,7 +116,8 @@ impl Inner {
             if let Some(link) = &mut core.links[index as usize] {
                 link.id = id;
                 link.peer_incarnation = peer_incarnation;
-                link.output = Some(Arc::new(LinkOutput::new(urgent.sender, bulk.sender)));
+                let output = LinkOutput::new(urgent.sender, bulk.sender, policy);
+                link.output = Some(Arc::new(output));
             }
             index
         };

@@ -23,7 +23,8 @@ impl Core {
         payload: &[u8],
         now: Time,
     ) -> bool {
-        if !header.is_whole_message() || payload.len() > early::RECORDS_BYTES {
+        let may_be = self.settings().whole && header.is_whole_message();
+        if !may_be || payload.len() > early::RECORDS_BYTES {
             return false;
         }
         let Some(index) = self.find_in_flow(&header.flow()) else {

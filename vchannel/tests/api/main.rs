@@ -10,4 +10,5 @@ mod peers;
 mod sending;
 #[path = "../support/mod.rs"]
 mod support;
+mod switches;
 mod threads;

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::super::{FragmentHead, Transmit};
-use super::{Source, descriptor};
+use super::{Settings, Source, descriptor};
 use crate::wire::{DESCRIPTOR_BYTES, Flags, HEADER_BYTES, Header, LEAD_BYTES};
 
 #[test]
@@ -59,6 +59,25 @@ fn fragments_begin_small_where_nothing_is_under_way_and_end_small_where_nothing_
     source.credit(end, 100 << 20);
     source.push_block(128 << 10);
     assert_eq!(source.kib(), [64, 64]);
+}
+
+#[test]
+fn fragments_are_as_large_as_they_may_be_where_ramps_and_speed_are_switched_off() {
+    let with = |ramps, sized_by_speed| {
+        let change = |settings| Settings {
+            fragment_bytes: 512 << 10,
+            ramps,
+            sized_by_speed,
+            ..settings
+        };
+        let mut source = Source::with(change).and_opened(100 << 20);
+        source.push_block(1 << 20);
+        source.kib()
+    };
+    assert_eq!(with(true, true), [64, 64, 128, 256, 256, 128, 64, 64]);
+    assert_eq!(with(false, true), [256; 4]);
+    assert_eq!(with(true, false), [64, 64, 128, 256, 256, 128, 64, 64]);
+    assert_eq!(with(false, false), [512; 2]);
 }
 
 #[test]

@@ -52,6 +52,8 @@ impl Source {
             fragment_bytes: 1000,
             checksum_payload: true,
             bundles: false,
+            ramps: true,
+            sized_by_speed: true,
             give_up_after: GIVE_UP,
             seed: 1,
         };

@@ -329,6 +329,9 @@ fn a_whole_message_is_taken_in_one_step_only_where_all_is_as_usual() {
     core.in_flows[index].held.insert(139, ahead);
     assert!(!take(&mut core, scene.link, &usual), "others are held");
     core.in_flows[index].held.clear();
+    core.settings.whole = false;
+    assert!(!take(&mut core, scene.link, &usual), "that is switched off");
+    core.settings.whole = true;
     assert_eq!(core.in_flows[index].flow.delivered(), 0);
     assert!(core.in_flows[index].inbox.is_empty() && core.channels[0].flows.is_empty());
 

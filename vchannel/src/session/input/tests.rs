@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex};
 
 use bytes::BytesMut;
+use madgate_bmm::Policy;
 use madgate_gtm::wire::{
     AHEAD_BYTES, DESCRIPTOR_BYTES, Descriptor, Flags, FlowKey, HEADER_BYTES, Kind, LEAD_BYTES,
     Opening, ReceiveMode, SendMode, checksum,
@@ -137,7 +138,7 @@ impl Receiving {
             peer: source.node(),
         };
         let pieces = Pieces::default();
-        let output = LinkOutput::new(Stream::of(&pieces), Stream::of(&pieces));
+        let output = LinkOutput::new(Stream::of(&pieces), Stream::of(&pieces), Policy::Gathering);
         let mut link = Link::new(request, false);
         link.output = Some(Arc::new(output));
         let link = node.inner().lock().add_link(link);

@@ -64,7 +64,7 @@ const LOCAL: &[Protocol] = &[Protocol::Shm, Protocol::Hsl];
 const WAITS: &[&str] = &["sleep", "adaptive 20us", "adaptive 100us", "adaptive 1ms"];
 
 /// Every knob; those that usually change most come first, and are tried first.
-pub(crate) static KNOBS: [Knob; 25] = [
+pub(crate) static KNOBS: [Knob; 29] = [
     Knob {
         section: Section::Channel,
         key: "mtu",
@@ -268,6 +268,38 @@ pub(crate) static KNOBS: [Knob; 25] = [
         tried: &["true", "false"],
         protocols: &[],
     },
+    Knob {
+        section: Section::Gateway,
+        key: "gather",
+        kind: Kind::Flag,
+        meaning: "whether frames that wait for a link leave together",
+        tried: &["true", "false"],
+        protocols: &[],
+    },
+    Knob {
+        section: Section::Endpoint,
+        key: "gather",
+        kind: Kind::Flag,
+        meaning: "whether frames that wait leave together, and messages of a burst wait for it",
+        tried: &["true", "false"],
+        protocols: &[],
+    },
+    Knob {
+        section: Section::Endpoint,
+        key: "ramps",
+        kind: Kind::Flag,
+        meaning: "whether blocks begin and end with small fragments, so that pipelines fill early",
+        tried: &["true", "false"],
+        protocols: &[],
+    },
+    Knob {
+        section: Section::Endpoint,
+        key: "sized_by_speed",
+        kind: Kind::Flag,
+        meaning: "whether fragments grow with the speed of their flow",
+        tried: &["true", "false"],
+        protocols: &[],
+    },
 ];
 
 /// A knob of one cluster file: `gateway.depth`, `channel.main.mtu`, `network.left.unsent`.
@@ -412,6 +444,7 @@ fn of_gateway(settings: &GatewaySettings, key: &str) -> Option<Value> {
         "splice" => Value::Flag(settings.splice),
         "splice_from" => Value::Size(count(settings.splice_from_bytes)),
         "direct" => Value::Size(count(settings.direct_bytes)),
+        "gather" => Value::Flag(settings.gather),
         "lookout" => Value::Flag(settings.lookout),
         _ => return None,
     })
@@ -424,7 +457,10 @@ fn of_endpoint(settings: &EndpointSettings, key: &str) -> Option<Value> {
         "retention" => Value::Size(settings.retention_bytes),
         "leads" => Value::Flag(settings.leads),
         "straight" => Value::Flag(settings.straight),
+        "gather" => Value::Flag(settings.gather),
         "bundles" => Value::Flag(settings.bundles),
+        "ramps" => Value::Flag(settings.ramps),
+        "sized_by_speed" => Value::Flag(settings.sized_by_speed),
         _ => return None,
     })
 }

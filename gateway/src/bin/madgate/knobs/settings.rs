@@ -49,9 +49,10 @@ pub(crate) struct Set {
 
 const POLICY: &str = "it says who gets how much, not what is fast";
 const CAP: &str = "it is a cap, and more of it is never slower";
+const SWITCH: &str = "it saves work and never makes any; off, it shows whether a fault is its own";
 
 /// Every one of them.
-pub(crate) static SETTINGS: [Setting; 11] = [
+pub(crate) static SETTINGS: [Setting; 13] = [
     Setting {
         key: "mtu",
         meaning: "the largest fragment that the network shall carry",
@@ -127,6 +128,18 @@ pub(crate) static SETTINGS: [Setting; 11] = [
         meaning: "the same of a session, for arriving messages",
         why: CAP,
         of: Of::Endpoint(|settings| format_size(settings.memory_bytes)),
+    },
+    Setting {
+        key: "alone",
+        meaning: "whether a small message that nothing waits before leaves at once",
+        why: SWITCH,
+        of: Of::Endpoint(|settings| settings.alone.to_string()),
+    },
+    Setting {
+        key: "whole",
+        meaning: "whether a small message that came whole is taken in in one step",
+        why: SWITCH,
+        of: Of::Endpoint(|settings| settings.whole.to_string()),
     },
     Setting {
         key: "provider",
