@@ -1,10 +1,12 @@
 //! What a switch of buffers costs between the two threads of a pipeline: the paper's was 50 us
 //! (003, 3.3.1). One thread gives a batch to another, which gives it back, each on a processor of
-//! its own where there are two; a round is two switches. First as the engine does it; beside that
-//! bare channels, which carry the buffer itself, and the waking of threads that sleep.
+//! its own where there are two; a round is two switches. First as the engine does it, with all that
+//! it does for a batch; beside that the same by one thread, bare channels, which carry the buffer
+//! itself, and the waking of threads that sleep.
 
 #![allow(missing_docs, reason = "criterion's macros make public functions")]
 
+use std::mem;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -13,7 +15,7 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use core_affinity::CoreId;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
+use crossbeam_channel::{Receiver, TryRecvError, bounded};
 use madgate_benches::samples::Samples;
 use madgate_gateway::benching::{Receiving, Sending, pipeline};
 use madgate_tm::Poller;
@@ -22,8 +24,8 @@ use madgate_tm::Poller;
 const DEPTH: usize = 2;
 const BATCH_BYTES: usize = 1 << 20;
 
-/// Rounds of a measurement that counts: in shorter ones the threads are only just there.
-const ROUNDS_LEAST: u64 = 1000;
+/// Rounds that are timed together: far shorter than a turn on a processor.
+const FEW_ROUNDS: u64 = 100;
 
 /// The processors that this program may use: asked for before any thread is put on one of them, as
 /// threads inherit where they may run.
@@ -50,15 +52,28 @@ fn take(from: &Receiver<BytesMut>) -> Option<BytesMut> {
     }
 }
 
-/// Measurements of a round, for a median beside what criterion says.
+/// How long rounds took, a few at a time: of these the median is what a switch costs while both threads
+/// run, however often others take a processor from one of them.
 #[derive(Default)]
 struct Rounds(Samples);
 
 impl Rounds {
-    fn note(&mut self, took: Duration, rounds: u64) {
-        if rounds >= ROUNDS_LEAST {
-            self.0.push(took.div_f64(rounds as f64).as_secs_f64());
+    /// Has so many rounds done, and returns how long they took.
+    fn time(&mut self, rounds: u64, mut work: impl FnMut(u64)) -> Duration {
+        let begun = Instant::now();
+        let (mut left, mut since) = (rounds, begun);
+        while left > 0 {
+            let few = left.min(FEW_ROUNDS);
+            work(few);
+            let now = Instant::now();
+            if few == FEW_ROUNDS {
+                let round = (now - since).as_secs_f64() / FEW_ROUNDS as f64;
+                self.0.push(round);
+            }
+            left -= few;
+            since = now;
         }
+        since - begun
     }
 
     fn print(&self, what: &str) {
@@ -81,23 +96,43 @@ fn engine(criterion: &mut Criterion) {
             bencher.iter_custom(|rounds| {
                 let (mut receiving, sending) = pipeline(1).expect("a pipeline");
                 let is_over = AtomicBool::new(false);
-                let took = thread::scope(|scope| {
+                thread::scope(|scope| {
                     scope.spawn(|| send(&sending, &is_over));
                     pin(0);
                     hand_over(&mut receiving, 1);
-                    let begun = Instant::now();
-                    hand_over(&mut receiving, rounds);
-                    let took = begun.elapsed();
+                    let took = medians.time(rounds, |rounds| hand_over(&mut receiving, rounds));
                     is_over.store(true, Ordering::Relaxed);
                     took
-                });
-                medians.note(took, rounds);
-                took
+                })
             });
         },
     );
     group.finish();
     medians.print("the engine's mailbox, both threads awake");
+}
+
+/// The same work by one thread: what of it is no switch.
+fn alone(criterion: &mut Criterion) {
+    LazyLock::force(&PROCESSORS);
+    let mut medians = Rounds::default();
+    let mut group = criterion.benchmark_group("hand-over");
+    group.throughput(Throughput::Elements(2));
+    group.bench_function(
+        "a batch through the engine's mailbox, by one thread",
+        |bencher| {
+            bencher.iter_custom(|rounds| {
+                let (mut receiving, sending) = pipeline(1).expect("a pipeline");
+                pin(0);
+                medians.time(rounds, |rounds| {
+                    for _ in 0..rounds {
+                        assert!(receiving.try_hand_over() && sending.try_send());
+                    }
+                })
+            });
+        },
+    );
+    group.finish();
+    medians.print("the engine's mailbox, by one thread");
 }
 
 /// Sends what is handed over until that is over.
@@ -131,7 +166,7 @@ fn awake(criterion: &mut Criterion) {
         bencher.iter_custom(|rounds| {
             let (there, arrived) = bounded(DEPTH);
             let (back, returned) = bounded(DEPTH);
-            let took = thread::scope(|scope| {
+            thread::scope(|scope| {
                 scope.spawn(move || {
                     pin(1);
                     while let Some(batch) = take(&arrived) {
@@ -141,27 +176,24 @@ fn awake(criterion: &mut Criterion) {
                     }
                 });
                 pin(0);
-                pass_around(&there, &returned, 1);
-                let begun = Instant::now();
-                pass_around(&there, &returned, rounds);
-                let took = begun.elapsed();
+                let mut batch = BytesMut::with_capacity(BATCH_BYTES);
+                let mut pass_around = |rounds| {
+                    for _ in 0..rounds {
+                        there
+                            .send(mem::take(&mut batch))
+                            .expect("the other thread runs");
+                        batch = take(&returned).expect("the other thread runs");
+                    }
+                };
+                pass_around(1);
+                let took = medians.time(rounds, pass_around);
                 drop(there);
                 took
-            });
-            medians.note(took, rounds);
-            took
+            })
         });
     });
     group.finish();
     medians.print("a bare channel, both threads awake");
-}
-
-fn pass_around(there: &Sender<BytesMut>, returned: &Receiver<BytesMut>, rounds: u64) {
-    let mut batch = BytesMut::with_capacity(BATCH_BYTES);
-    for _ in 0..rounds {
-        there.send(batch).expect("the other thread runs");
-        batch = take(returned).expect("the other thread runs");
-    }
 }
 
 /// The same where each side sleeps in the kernel until it is woken, as with `wait = "sleep"`.
@@ -194,5 +226,5 @@ fn asleep(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, engine, awake, asleep);
+criterion_group!(benches, engine, alone, awake, asleep);
 criterion_main!(benches);
