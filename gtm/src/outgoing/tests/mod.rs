@@ -5,6 +5,7 @@ mod bundle;
 mod credit;
 mod fragments;
 mod lost;
+mod memory;
 
 use std::time::Duration;
 
