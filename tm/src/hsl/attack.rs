@@ -9,7 +9,7 @@ use super::layout::{Geometry, REGISTERED_AT};
 use super::put::{Address, Descriptor, MessageId, NodeNumber, Notify, PutError, Sending};
 use super::terms::{Side, receiver, sender};
 use crate::local::bell::Bell;
-use crate::local::memory::{Mapping, PeerAccess};
+use crate::local::memory::Mapping;
 
 /// Slots of the lane.
 pub(super) const SLOTS: u32 = 4;
@@ -19,8 +19,8 @@ pub(super) const SLOT_BYTES: u32 = 200;
 pub(super) const CONTROL_BYTES: u32 = 100;
 
 /// Which of the two the peer is.
-const PEER: NodeNumber = NodeNumber(1);
-const OURS: NodeNumber = NodeNumber(0);
+pub(super) const PEER: NodeNumber = NodeNumber(1);
+pub(super) const OURS: NodeNumber = NodeNumber(0);
 
 /// Ours, and the peer's cards and bell ends.
 pub(super) struct Attack {
@@ -34,12 +34,12 @@ pub(super) struct Attack {
     bells: [UnixStream; 2],
 }
 
-fn side() -> Side {
+pub(super) fn side() -> Side {
     let (slots, slot_bytes) = (SLOTS.into(), SLOT_BYTES.into());
     let geometry = Geometry::new(slots, slot_bytes, CONTROL_BYTES.into(), Mode::Adaptive)
         .expect("within the limits");
     let length = geometry.memory_bytes();
-    let (memory, _) = Mapping::create(c"test", length, PeerAccess::Write).expect("memory");
+    let memory = Mapping::for_card(length).expect("memory");
     Side { memory, geometry }
 }
 

@@ -79,3 +79,26 @@ impl Drop for LentOut {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_write_is_there_when_it_is_back() {
+        let mut lent = LentOut::new(vec![1; 10]);
+        let (address, _) = lent.tell();
+        let start = lent.range(4, 3).cast::<u8>();
+        assert_eq!(address & !FOREIGN, start.addr().get() as u64 - 4);
+        // SAFETY: three bytes of memory that nobody refers to (`range`).
+        unsafe { start.write_bytes(7, 3) };
+        assert_eq!(lent.back(), [1, 1, 1, 1, 7, 7, 7, 1, 1, 1]);
+        drop(LentOut::new(vec![1; 10]));
+    }
+
+    #[test]
+    #[should_panic(expected = "7 bytes at 4 of 10")]
+    fn a_range_beyond_the_end_panics() {
+        let _ = LentOut::new(vec![1; 10]).range(4, 7);
+    }
+}

@@ -30,7 +30,7 @@ pub(crate) mod sync;
 pub(crate) mod untold;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 /// Longest path that a Unix socket can have.
 pub(crate) const SOCKET_PATH_BYTES_MAX: usize = 107;

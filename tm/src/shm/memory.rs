@@ -22,6 +22,17 @@ impl OwnMemory {
         Ok((Self { mapping, geometry }, file))
     }
 
+    /// Memory that has no descriptor, and as the other side sees it.
+    #[cfg(test)]
+    pub(super) fn without_descriptor(geometry: Geometry) -> io::Result<(Self, PeerMemory)> {
+        let mapping = Mapping::private(geometry.memory_bytes())?;
+        let seen = PeerMemory {
+            mapping: Arc::clone(&mapping),
+            geometry,
+        };
+        Ok((Self { mapping, geometry }, seen))
+    }
+
     pub(super) fn geometry(&self) -> Geometry {
         self.geometry
     }

@@ -89,7 +89,7 @@ struct PortTerms {
 }
 
 /// The memory of one side.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Side {
     memory: Arc<Mapping>,
     geometry: Geometry,
@@ -123,6 +123,27 @@ impl Terms for PortTerms {
         let memory = Mapping::of_peer(memory, geometry.memory_bytes(), PeerAccess::Write)?;
         Ok(Side { memory, geometry })
     }
+}
+
+/// Two ports over memory that has no descriptor, and so without a greeting.
+#[cfg(test)]
+pub(super) fn without_descriptors(tunings: &[PortTuning; 2]) -> Result<[Port; 2], LaneError> {
+    let side = |tuning| -> Result<Side, LaneError> {
+        let geometry = Geometry::tuned(tuning).expect("within the limits");
+        let memory = Mapping::for_card(geometry.memory_bytes())?;
+        Ok(Side { memory, geometry })
+    };
+    let [near, far] = [side(&tunings[0])?, side(&tunings[1])?];
+    let [there, back] = [UnixStream::pair()?, UnixStream::pair()?];
+    let ends = |sending: UnixStream, receiving: UnixStream, connects| Ends {
+        sending: Bell::new(sending.into()),
+        receiving: Bell::new(receiving.into()),
+        connects,
+    };
+    Ok([
+        port(near.clone(), far.clone(), ends(there.0, back.0, true))?,
+        port(far, near, ends(back.1, there.1, false))?,
+    ])
 }
 
 fn port(own: Side, peer: Side, ends: Ends) -> Result<Port, LaneError> {

@@ -231,6 +231,7 @@ fn a_peer_that_reads_no_answers_does_not_keep_anybody() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "so much noise takes it minutes")]
 fn lists_full_of_anything_are_read_without_harm() {
     let mut attack = Attack::new();
     let bytes = SharedBytes::new(attack.own.memory.clone());
@@ -251,6 +252,7 @@ fn lists_full_of_anything_are_read_without_harm() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "its sockets always wait")]
 fn an_endless_bell_does_not_keep_anybody() {
     let mut attack = Attack::new();
     attack.ring();
@@ -281,6 +283,7 @@ fn what_was_put_before_death_is_received() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "it knows no memory with a descriptor")]
 fn memory_that_is_not_as_agreed_is_refused() {
     let tuning = HslTuning::default();
     let terms = HslTerms { tuning };

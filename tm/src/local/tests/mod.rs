@@ -1,5 +1,5 @@
 //! The ring and the armed flag against a model, on plain memory; and under loom, every
-//! order in which two threads can run.
+//! order in which two threads can run. And both halves of a lane, for the protocols to try theirs.
 
 use std::sync::Arc;
 
@@ -10,16 +10,18 @@ use super::sync::AtomicU64;
 mod loom;
 #[cfg(not(loom))]
 mod model;
+#[cfg(not(loom))]
+pub(crate) mod threads;
 
 /// Words that are nobody's but the test's.
-type Plain = Arc<[AtomicU64]>;
+pub(crate) type Plain = Arc<[AtomicU64]>;
 
-fn words(count: usize) -> Plain {
+pub(crate) fn words(count: usize) -> Plain {
     (0..count).map(|_| AtomicU64::new(0)).collect()
 }
 
 /// A ring that one thread writes.
-fn ring<const N: usize>(words: Plain) -> (RingWriter<Plain, N>, RingReader<Plain, N>) {
+pub(crate) fn ring<const N: usize>(words: Plain) -> (RingWriter<Plain, N>, RingReader<Plain, N>) {
     (RingWriter::new(Arc::clone(&words)), RingReader::new(words))
 }
 

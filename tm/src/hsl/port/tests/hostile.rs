@@ -1,0 +1,146 @@
+//! What a peer can do to a port.
+
+use super::*;
+
+fn is_violation(result: &Result<(), LaneError>, what: &str) -> bool {
+    matches!(result, Err(LaneError::Peer { what: said, .. }) if said.contains(what))
+}
+
+#[test]
+fn impossible_messages_are_violations() {
+    let id = |kind, number| identifier(kind, number);
+    let slots = PortTuning::default().slots;
+    for (message, word, what) in [
+        (MessageId(0), 0, "no message"),
+        (
+            id(Kind::Short, u32::try_from(slots).unwrap()),
+            0,
+            "no such slot",
+        ),
+        (id(Kind::Request, REQUESTS_MAX), 20_000, "no such request"),
+        (id(Kind::Request, 0), 0, "so many bytes"),
+        (id(Kind::Request, 0), u64::MAX, "so many bytes"),
+        (id(Kind::Response, 0), 1, "which there is not"),
+        (id(Kind::Response, u32::MAX >> 4), 1, "which there is not"),
+        (id(Kind::Data, 0), 1, "not asked"),
+        (id(Kind::Data, REQUESTS_MAX), 1, "no such request"),
+    ] {
+        let mut ports = pair(&tuned(Mode::Polling));
+        ports[0].tell(message, word).unwrap();
+        let refused = ports[1].progress();
+        assert!(is_violation(&refused, what), "{message:?}: {refused:?}");
+        assert!(ports[1].progress().is_err(), "nothing counts after it");
+    }
+}
+
+#[test]
+fn a_request_that_comes_twice_is_a_violation() {
+    let mut ports = pair(&tuned(Mode::Polling));
+    for _ in 0..2 {
+        ports[0]
+            .tell(identifier(Kind::Request, 3), 5 << 20)
+            .unwrap();
+    }
+    let refused = ports[1].progress();
+    assert!(is_violation(&refused, "asked already"), "{refused:?}");
+}
+
+#[test]
+fn data_that_was_not_answered_for_is_a_violation() {
+    let mut ports = pair(&tuned(Mode::Polling));
+    ports[0].tell(identifier(Kind::Request, 3), 20_000).unwrap();
+    ports[1].progress().unwrap();
+    ports[0].tell(identifier(Kind::Data, 3), 20_001).unwrap();
+    let refused = ports[1].progress();
+    assert!(
+        is_violation(&refused, "not what it was answered"),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn credit_that_was_never_used_is_a_violation() {
+    let mut ports = pair(&tuned(Mode::Polling));
+    ports[0].incoming.take_credit();
+    // All of them are free already.
+    ports[0].incoming.short(0, 0).map(drop).unwrap();
+    ports[0].tell(identifier(Kind::Credit, 0), 0).unwrap();
+    let refused = ports[1].progress();
+    assert!(is_violation(&refused, "free already"), "{refused:?}");
+}
+
+/// Whatever an answer says, the card writes registered memory only, and says what was wrong.
+#[test]
+fn answers_with_wrong_segments_are_refused_before_anything_is_written() {
+    use crate::hsl::host::FOREIGN;
+    use crate::hsl::put::Name;
+    use matching::Span;
+
+    let memory = |ports: &[Port; 2]| ports[1].own_geometry.memory_bytes() as u64;
+    type Lie = fn(u64) -> Span;
+    let lies: [(&str, Lie); 6] = [
+        ("its lists", |_| Span {
+            at: 4096,
+            length: 20_000,
+            name: Name::default(),
+        }),
+        ("before its end", |end| Span {
+            at: end - 100,
+            length: 20_000,
+            name: Name::default(),
+        }),
+        ("behind it", |end| Span {
+            at: end,
+            length: 20_000,
+            name: Name::default(),
+        }),
+        ("overflow", |_| Span {
+            at: FOREIGN - 1,
+            length: u32::MAX,
+            name: Name::default(),
+        }),
+        ("another process", |_| Span {
+            at: FOREIGN | 4096,
+            length: 20_000,
+            name: Name::default(),
+        }),
+        ("nothing", |end| Span {
+            at: end - 4096,
+            length: 0,
+            name: Name::default(),
+        }),
+    ];
+    for (name, lie) in lies {
+        let mut ports = pair(&tuned(Mode::Polling));
+        ports[0].send(vec![Block::Other(vec![7; 20_000])]).unwrap();
+        let end = memory(&ports);
+        let arena = ports[1].arena().clone();
+        let canary = arena
+            .allocate(u32::try_from(arena.capacity()).unwrap())
+            .unwrap();
+        let to = (
+            ports[1].peer_geometry.answer_row().at,
+            layout::SEGMENT_BYTES,
+        );
+        let segment = lie(end).encode();
+        let fill = |bytes: &SharedBytes, at| bytes.write(at, &segment);
+        ports[1]
+            .tell_with(identifier(Kind::Response, 0), to, fill, 1)
+            .unwrap();
+        let refused = ports[0].progress();
+        assert!(
+            matches!(refused, Err(LaneError::Peer { .. })),
+            "{name}: {refused:?}"
+        );
+        let mut seen = vec![0; canary.len()];
+        canary.read(0, &mut seen);
+        assert!(seen == vec![0; seen.len()], "{name}: written");
+    }
+    for count in [0, 33, u64::MAX] {
+        let mut ports = pair(&tuned(Mode::Polling));
+        ports[0].send(vec![Block::Other(vec![7; 20_000])]).unwrap();
+        ports[1].tell(identifier(Kind::Response, 0), count).unwrap();
+        let refused = ports[0].progress();
+        assert!(is_violation(&refused, "segments"), "{count}: {refused:?}");
+    }
+}
