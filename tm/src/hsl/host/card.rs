@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
+use super::credit::Room;
 use super::{FOREIGN, ForeignProcess, ListPlace, Mode, range_within};
 use crate::hsl::counters::Tally;
 use crate::hsl::lent_out::LentOut;
@@ -19,7 +20,6 @@ use crate::local::armed::ArmedWatch;
 use crate::local::bell::Bell;
 use crate::local::memory::{Mapping, OwnWords, PeerWords};
 use crate::local::ring::RingWriter;
-use crate::local::sync::{Ordering, Word, Words, fence};
 use crate::piece::Piece;
 
 /// Entries whose end has been asked for and not been taken in, at most.
@@ -42,13 +42,8 @@ pub struct HostCard {
     /// Which part of it is registered; the rest are its lists.
     registered: Range<u64>,
     list: RingWriter<OwnWords, ENTRY_WORDS>,
-    /// Entries that the other side's list holds.
-    entries: u64,
-    /// Entries that were written to it.
-    written: u64,
-    /// Entries of it that were read, as far as is known.
-    read: u64,
-    head: PeerWords,
+    /// Room in the other side's list.
+    room: Room<PeerWords>,
     armed: ArmedWatch<PeerWords>,
     bell: Arc<Bell>,
     /// Messages that have been sent, of which nobody has asked yet.
@@ -110,10 +105,7 @@ impl HostCard {
             local,
             registered: registered.start as u64..registered.end as u64,
             list: RingWriter::new(window.words(list.at, list.entries * ENTRY_WORDS)),
-            entries: list.entries as u64,
-            written: 0,
-            read: 0,
-            head: window.peer_words(list.head_at, 1),
+            room: Room::new(window.peer_words(list.head_at, 1), list.entries),
             armed: ArmedWatch::new(window.peer_words(list.armed_at, 1)),
             window,
             bell,
@@ -122,22 +114,6 @@ impl HostCard {
             offered: Vec::with_capacity(OFFERED_MOST),
             tally: Tally::new(),
         }
-    }
-
-    /// Whether the other side's list has room for an entry.
-    fn has_room(&mut self) -> Result<bool, PutError> {
-        if self.written.wrapping_sub(self.read) < self.entries {
-            return Ok(true);
-        }
-        let read = self.head.words()[0].load();
-        // SYNC POINT C: pairs with the release store in `HostList::next_received`; what is
-        // written from here on is behind what was read.
-        fence(Ordering::Acquire);
-        if self.written.wrapping_sub(read) > self.entries {
-            return Err(PutError::Peer("it has read what was not written"));
-        }
-        self.read = read;
-        Ok(self.written.wrapping_sub(read) < self.entries)
     }
 
     /// Lets the card write unregistered memory of `process`, where it is offered.
@@ -191,7 +167,7 @@ impl HostCard {
         from: Option<NonNull<[u8]>>,
     ) -> Result<(), PutError> {
         let Notify { sent, received } = descriptor.notify;
-        if (received && !self.has_room()?) || (sent && self.sent.len() == SENT_MOST) {
+        if (received && !self.room.is_any()?) || (sent && self.sent.len() == SENT_MOST) {
             return Err(PutError::Full);
         }
         let mut carried = None;
@@ -249,7 +225,7 @@ impl HostCard {
         };
         let entry = Entry { received, carried };
         self.list.publish(entry.to_words());
-        self.written = self.written.wrapping_add(1);
+        self.room.take();
         self.tally.notifications.add(1);
         let rings = match self.mode {
             Mode::Polling => false,

@@ -4,6 +4,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
+use super::credit::Head;
 use super::{ListPlace, Mode};
 use crate::hsl::counters::Tally;
 use crate::hsl::put::{Lending, NodeNumber, PutError, Received, Receiving};
@@ -11,7 +12,6 @@ use crate::hsl::received::ReceivedList;
 use crate::local::armed::ArmedFlag;
 use crate::local::bell::Bell;
 use crate::local::memory::{Mapping, OwnWords};
-use crate::local::sync::{OwnWord, Words};
 use crate::poller::Interest;
 
 /// A list of received messages.
@@ -19,8 +19,7 @@ use crate::poller::Interest;
 pub struct HostList {
     mode: Mode,
     list: ReceivedList,
-    /// The word that tells the other side how far it has been read.
-    head: OwnWords,
+    head: Head<OwnWords>,
     armed: ArmedFlag<OwnWords>,
     bell: Arc<Bell>,
     tally: Arc<Tally>,
@@ -40,7 +39,7 @@ impl HostList {
         Self {
             mode,
             list: ReceivedList::new(own, registered_at, place, peer),
-            head: own.words(place.head_at, 1),
+            head: Head::new(own.words(place.head_at, 1)),
             armed: ArmedFlag::new(own.words(place.armed_at, 1)),
             bell,
             tally: Tally::new(),
@@ -51,11 +50,7 @@ impl HostList {
 impl Receiving for HostList {
     fn next_received(&mut self) -> Result<Option<Received>, PutError> {
         let head = &self.head;
-        self.list.next(|read| {
-            // SYNC POINT C: pairs with the acquire fence in `HostCard::has_room`; the entries
-            // before it are read no more.
-            head.words()[0].store_release(read);
-        })
+        self.list.next(|read| head.tell(read))
     }
 
     fn keep_out_of(&mut self, slots: Arc<dyn Lending>) {

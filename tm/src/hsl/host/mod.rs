@@ -27,6 +27,7 @@
 //! the writer's credit: an entry is never overwritten that has not been read.
 
 mod card;
+mod credit;
 mod foreign;
 mod list;
 
