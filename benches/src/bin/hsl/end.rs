@@ -31,19 +31,19 @@ pub(crate) struct Counted {
     /// System calls that cards made: doorbells, and writes through the kernel.
     pub(crate) calls: u64,
     pub(crate) interrupts: u64,
-    /// Copies that are neither the card's nor the application's.
+    /// Messages that were copied at one end, other than by the card.
     pub(crate) copies: u64,
     /// Messages that were sent.
     pub(crate) messages: u64,
 }
 
 impl Counted {
-    fn of<D: PortDevice>(cards: Counters, port: &Port<D>, copied_out: u64) -> Self {
+    fn of<D: PortDevice>(cards: Counters, port: &Port<D>) -> Self {
         let ports = port.counters();
         Self {
             calls: cards.doorbells + cards.foreign_calls,
             interrupts: cards.interrupts,
-            copies: ports.copies + copied_out,
+            copies: ports.copies,
             messages: ports.shorts + ports.rendezvous,
         }
     }
@@ -69,7 +69,6 @@ pub(crate) struct End<D: PortDevice> {
     poller: Poller,
     /// Where messages are copied to that are read.
     scratch: Vec<u8>,
-    copied_out: u64,
 }
 
 /// Blocks of one size: what is sent, and what will be posted next.
@@ -161,12 +160,11 @@ impl<D: PortDevice> End<D> {
             translation,
             poller,
             scratch: vec![0; plan.sizes.iter().copied().max().unwrap_or(0)],
-            copied_out: 0,
         })
     }
 
     pub(crate) fn counted(&self) -> Counted {
-        Counted::of(counters(), &self.port, self.copied_out)
+        Counted::of(counters(), &self.port)
     }
 
     fn block(&self, bytes: usize) -> io::Result<Vec<Block>> {
@@ -348,7 +346,6 @@ impl<D: PortDevice> End<D> {
         match self.wait(Port::next_arrived)? {
             Arrived::Short(slot) => {
                 slot.copy_out(0, &mut self.scratch[..slot.len()]);
-                self.copied_out += 1;
             }
             Arrived::Posted(arrived, _) => {
                 if self.traffic == Traffic::Read {

@@ -146,7 +146,9 @@ pub struct PortCounters {
     pub shorts: u64,
     /// Messages that went by rendezvous.
     pub rendezvous: u64,
-    /// Copies that were made of their data on this side: into staging.
+    /// Messages whose data was copied on this side: into staging when they were sent, or out of
+    /// the slot in which they arrived ([`ReceivedSlot::copy_out`]), in one part or many. Who reads a
+    /// slot in another way, or not at all, makes no copy that the port could see.
     pub copies: u64,
     /// CRDTs that were sent, because there was nothing for credit to ride on.
     pub credits: u64,
@@ -242,7 +244,11 @@ impl<D: PortDevice> Port<D> {
     /// What it has done so far.
     #[must_use]
     pub fn counters(&self) -> PortCounters {
-        self.counters
+        let received = self.incoming.copies();
+        PortCounters {
+            copies: self.counters.copies + received,
+            ..self.counters
+        }
     }
 
     /// How often a handler thread was woken, where there is one.

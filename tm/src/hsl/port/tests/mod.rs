@@ -1,5 +1,6 @@
 //! Two ports in one process.
 
+mod copies;
 mod hostile;
 
 use std::os::unix::net::UnixStream;
