@@ -10,7 +10,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use crate::memory::{BESIDES_BYTES, assert_peak};
-use crate::stage::{Plan, Process, Rates, alone, alternate};
+use crate::stage::{Plan, Process, Protocol, Rates, alone, alternate};
 use crate::support::have;
 use crate::support::netns::{Host, Rate, available, link};
 
@@ -19,6 +19,9 @@ const LEAST: f64 = 0.9;
 
 /// All cables. The machine must be able to carry it while it does other things.
 const CABLE: Rate = Rate::Megabits(500);
+
+/// The two networks.
+const TCP: [(&str, Protocol); 2] = [("left", Protocol::Tcp), ("right", Protocol::Tcp)];
 
 /// Bytes of a message.
 const MESSAGE_BYTES: u64 = 256 << 10;
@@ -61,12 +64,12 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(networks: &[&str], others: usize, settings: &str) -> Self {
+    fn new(networks: &[(&str, Protocol)], others: usize, settings: &str) -> Self {
         let hosts = [(); 3].map(|()| Host::new().unwrap());
         let left = link(&hosts[0], &hosts[1], CABLE).unwrap();
         let right = link(&hosts[1], &hosts[2], CABLE).unwrap();
         let gateway = [("left", left.1), ("right", right.0)];
-        let plan = Plan::new("").networks(networks).node("gw", &gateway);
+        let plan = Plan::new("").networks_of(networks).node("gw", &gateway);
         let mut scene = Self {
             hosts,
             plan: plan.settings(settings),
@@ -163,6 +166,7 @@ fn end_streams(sender: &mut Process, streams: &[String]) {
 
 /// A fourth flow, whose receiver stands still in one way or another.
 fn fourth_stands_still(
+    [left, right]: [Protocol; 2],
     what: &str,
     mut stop: impl FnMut(&mut Process),
     mut go_on: impl FnMut(&mut Process),
@@ -171,7 +175,7 @@ fn fourth_stands_still(
         return;
     }
     let _alone = alone();
-    let mut scene = Scene::new(&["left", "right"], 3, "");
+    let mut scene = Scene::new(&[("left", left), ("right", right)], 3, "");
     scene.add("a3", "left", scene.before);
     scene.add("b3", "right", scene.beyond);
     scene.add_channel("main");
@@ -193,6 +197,7 @@ fn fourth_stands_still(
 #[test]
 fn a_receiver_that_does_not_unpack() {
     fourth_stands_still(
+        [Protocol::Tcp; 2],
         "beside a receiver that does not unpack",
         |receiver| drop(receiver.ask("pause main")),
         |receiver| drop(receiver.ask("resume main")),
@@ -202,7 +207,19 @@ fn a_receiver_that_does_not_unpack() {
 #[test]
 fn a_receiver_that_is_stopped() {
     fourth_stands_still(
+        [Protocol::Tcp; 2],
         "beside a receiver that is stopped",
+        |receiver| receiver.stop(),
+        |receiver| receiver.go_on(),
+    );
+}
+
+/// What limits all flows is the cable before the gateway then.
+#[test]
+fn a_receiver_that_is_stopped_beyond_remote_write() {
+    fourth_stands_still(
+        [Protocol::Tcp, Protocol::RemoteWrite],
+        "beside a receiver that is stopped, over remote write",
         |receiver| receiver.stop(),
         |receiver| receiver.go_on(),
     );
@@ -214,7 +231,7 @@ fn a_second_gateway_that_is_stopped() {
         return;
     }
     let _alone = alone();
-    let mut scene = Scene::new(&["left", "right", "far"], 3, "");
+    let mut scene = Scene::new(&[TCP[0], TCP[1], ("far", Protocol::Tcp)], 3, "");
     scene.add("a3", "left", scene.before);
     // A network of the last host alone.
     let far = Ipv4Addr::LOCALHOST;
@@ -246,7 +263,7 @@ fn many_flows_to_stopped_nodes() {
     let names: Vec<_> = (0..4).map(|place| format!("s{place}")).collect();
     let channels: Vec<_> = (0..64).map(|number| format!("c{number}")).collect();
     let settings = format!("[gateway]\nmemory = \"{MANY_CAP}B\"");
-    let mut scene = Scene::new(&["left", "right"], 3, &settings);
+    let mut scene = Scene::new(&TCP, 3, &settings);
     scene.add("a3", "left", scene.before);
     for name in &names {
         scene.add(name, "right", scene.beyond);
@@ -302,7 +319,7 @@ fn another_channel_between_the_same_nodes() {
         return;
     }
     let _alone = alone();
-    let mut scene = Scene::new(&["left", "right"], 1, "");
+    let mut scene = Scene::new(&TCP, 1, "");
     scene.add_channel("main");
     scene.add_channel("other");
     scene.begin();

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use madgate_gtm::outgoing::IDLE_CLOSE;
 
-use crate::stage::{Counts, LONG, Plan, Process, alone, await_messages, loopback};
+use crate::stage::{Counts, LONG, MIXED, Plan, Process, Protocol, alone, await_messages, loopback};
+
+const TCP: [Protocol; 2] = [Protocol::Tcp; 2];
 
 /// How long a way may be lost.
 const SESSION: &str = "link_timeout = \"2s\"";
@@ -36,9 +38,9 @@ struct Scene {
 }
 
 impl Scene {
-    fn new() -> Self {
+    fn new([left, right]: [Protocol; 2]) -> Self {
         let plan = Plan::new(SESSION)
-            .networks(&["left", "right"])
+            .networks_of(&[("left", left), ("right", right)])
             .node("a0", &[("left", loopback())])
             .node("a1", &[("left", loopback())])
             .node("gw", &[("left", loopback()), ("right", loopback())])
@@ -141,9 +143,9 @@ fn leaks_nothing(node: &Process, before: (usize, usize)) {
 }
 
 /// Kills the receiver in the middle of messages of so many bytes.
-fn receiver_dies(bytes: u64) {
+fn receiver_dies(protocols: [Protocol; 2], bytes: u64) {
     let _alone = alone();
-    let mut scene = Scene::new();
+    let mut scene = Scene::new(protocols);
     scene.check();
     let mut first_number = 20;
     let held = (scene.gateway.holdings(), scene.a0.holdings());
@@ -168,18 +170,25 @@ fn receiver_dies(bytes: u64) {
 
 #[test]
 fn a_receiver_dies_among_small_messages() {
-    receiver_dies(SMALL);
+    receiver_dies(TCP, SMALL);
 }
 
 #[test]
 fn a_receiver_dies_in_a_large_message() {
-    receiver_dies(LARGE);
+    receiver_dies(TCP, LARGE);
+}
+
+#[test]
+fn a_receiver_dies_in_a_large_message_with_remote_write_on_either_side() {
+    for protocols in MIXED {
+        receiver_dies(protocols, LARGE);
+    }
 }
 
 /// Kills the sender in the middle of messages of so many bytes.
-fn sender_dies(bytes: u64) {
+fn sender_dies(protocols: [Protocol; 2], bytes: u64) {
     let _alone = alone();
-    let mut scene = Scene::new();
+    let mut scene = Scene::new(protocols);
     scene.check();
     let held = (scene.gateway.holdings(), scene.b0.holdings());
     for restarts_at_once in [false, true] {
@@ -213,12 +222,19 @@ fn sender_dies(bytes: u64) {
 
 #[test]
 fn a_sender_dies_among_small_messages() {
-    sender_dies(SMALL);
+    sender_dies(TCP, SMALL);
 }
 
 #[test]
 fn a_sender_dies_in_a_large_message() {
-    sender_dies(LARGE);
+    sender_dies(TCP, LARGE);
+}
+
+#[test]
+fn a_sender_dies_in_a_large_message_with_remote_write_on_either_side() {
+    for protocols in MIXED {
+        sender_dies(protocols, LARGE);
+    }
 }
 
 /// a0 begins a message. Of what has not begun to arrive nothing is lost there, so this waits for it.
@@ -243,7 +259,7 @@ fn sender_dies_and_comes_back(scene: &mut Scene) {
 #[test]
 fn a_sender_that_rests_in_a_message_and_dies_is_reported() {
     let _alone = alone();
-    let mut scene = Scene::new();
+    let mut scene = Scene::new(TCP);
     scene.check();
     begin_half(&mut scene);
     // For longer than a flow with nothing to send stays open.
@@ -258,7 +274,7 @@ fn a_sender_that_rests_in_a_message_and_dies_is_reported() {
 #[test]
 fn a_half_packed_message_never_ends() {
     let _alone = alone();
-    let mut scene = Scene::new();
+    let mut scene = Scene::new(TCP);
     scene.check();
     // Given up by a sender that lives, and by one that dies.
     scene.a0.ask("half main b0 3000000");
@@ -286,8 +302,8 @@ const STREAMS: [(&str, &str, u64); 4] = [
 ];
 
 impl Streams {
-    fn begin() -> Self {
-        let mut scene = Scene::new();
+    fn begin(protocols: [Protocol; 2]) -> Self {
+        let mut scene = Scene::new(protocols);
         scene.a0.tell("collect main");
         for (from, to, bytes) in STREAMS {
             let node = if from == "a0" {
@@ -332,10 +348,9 @@ fn arrives_once(node: &mut Process, peer: &mut Process) {
     assert_eq!(Counts::of(peer).messages(&from), total);
 }
 
-#[test]
-fn a_gateway_that_is_restarted_loses_nothing() {
+fn gateway_is_restarted(protocols: [Protocol; 2]) {
     let _alone = alone();
-    let mut streams = Streams::begin();
+    let mut streams = Streams::begin(protocols);
     for _ in 0..4 {
         streams.await_progress();
         streams.scene.gateway.kill();
@@ -349,9 +364,19 @@ fn a_gateway_that_is_restarted_loses_nothing() {
 }
 
 #[test]
+fn a_gateway_that_is_restarted_loses_nothing() {
+    gateway_is_restarted(TCP);
+}
+
+#[test]
+fn nor_does_one_with_remote_write_on_either_side() {
+    MIXED.into_iter().for_each(gateway_is_restarted);
+}
+
+#[test]
 fn a_gateway_that_stays_away_is_reported() {
     let _alone = alone();
-    let mut scene = Scene::new();
+    let mut scene = Scene::new(TCP);
     scene.begin(SMALL);
     let died = Instant::now();
     scene.gateway.kill();

@@ -4,7 +4,7 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
-use crate::stage::{Counts, Plan, Process, alone, await_messages};
+use crate::stage::{Counts, MIXED, Plan, Process, Protocol, alone, await_messages};
 use crate::support::{Missing, have, report};
 
 /// What the gateway may promise to keep, its batches included.
@@ -24,10 +24,9 @@ pub(crate) fn assert_peak(node: &Process, bytes: u64) {
     assert!(peak <= bytes, "{} had {peak} of {bytes} bytes", node.name());
 }
 
-#[test]
-fn a_message_of_five_gigabytes() {
+fn message_of_five_gigabytes(protocols: [Protocol; 2]) {
     let _alone = alone();
-    let plan = Plan::pair("").settings(CAP);
+    let plan = Plan::pair_of(protocols, "").settings(CAP);
     let mut gateway = plan.start("gw");
     let (mut a0, mut b0) = (plan.start("a0"), plan.start("b0"));
     b0.tell("collect main");
@@ -39,6 +38,16 @@ fn a_message_of_five_gigabytes() {
     // Neither end ever has more of it than it keeps of a flow.
     assert_peak(&a0, CAP_BYTES + BESIDES_BYTES);
     assert_peak(&b0, CAP_BYTES + BESIDES_BYTES);
+}
+
+#[test]
+fn a_message_of_five_gigabytes() {
+    message_of_five_gigabytes([Protocol::Tcp; 2]);
+}
+
+#[test]
+fn the_same_with_remote_write_on_either_side() {
+    MIXED.into_iter().for_each(message_of_five_gigabytes);
 }
 
 /// Whether the receiver of the block has room for it.

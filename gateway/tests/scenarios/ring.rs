@@ -6,10 +6,21 @@
 //!   ─ n0 ┴──── g0 ─ n1 ┴──── g1 ─ n2 ┴──── g2 ─ n3 ┴──── g3 ─ n4 ┴──── g4 ─ n0
 //! ```
 
-use crate::stage::{Plan, Process, alone, await_messages, loopback};
+use crate::stage::{Plan, Process, Protocol, alone, await_messages, loopback};
 
 /// Networks, and gateways between each and the next.
 const RING: usize = 5;
+
+const TCP: [Protocol; RING] = [Protocol::Tcp; RING];
+
+/// Remote write on either side of gateways, and on both sides of one.
+const MIXED: [Protocol; RING] = [
+    Protocol::RemoteWrite,
+    Protocol::Tcp,
+    Protocol::RemoteWrite,
+    Protocol::Tcp,
+    Protocol::RemoteWrite,
+];
 
 /// What a flow carries while all others carry as much: in large messages, and in small ones.
 const LARGE: &str = "1048576 12";
@@ -72,10 +83,16 @@ struct Ring {
 }
 
 impl Ring {
-    fn new(settings: &Settings) -> Self {
+    fn new(protocols: &[Protocol; RING], settings: &Settings) -> Self {
         let networks: Vec<_> = (0..RING).map(|place| format!("n{place}")).collect();
         let names: Vec<_> = networks.iter().map(String::as_str).collect();
-        let mut plan = Plan::new("").networks_with(&names, settings.network);
+        let mut plan = Plan::new("");
+        for (name, protocol) in names.iter().zip(protocols) {
+            plan = match protocol {
+                Protocol::Tcp => plan.networks_with(&[name], settings.network),
+                Protocol::RemoteWrite => plan.remote_write(name),
+            };
+        }
         for place in 0..RING {
             let next = names[(place + 1) % RING];
             let both = [(names[place], loopback()), (next, loopback())];
@@ -100,9 +117,9 @@ impl Ring {
 }
 
 /// Everybody sends two networks away, in both directions, large and small messages at once.
-fn two_networks_away(settings: &Settings) {
+fn two_networks_away(protocols: &[Protocol; RING], settings: &Settings) {
     let _alone = alone();
-    let mut ring = Ring::new(settings);
+    let mut ring = Ring::new(protocols, settings);
     ring.everybody().for_each(|node| node.tell("collect main"));
     for (place, node) in ring.nodes.iter_mut().enumerate() {
         let (ahead, behind) = ((place + 2) % RING, (place + RING - 2) % RING);
@@ -133,12 +150,17 @@ fn two_networks_away(settings: &Settings) {
 
 #[test]
 fn everybody_sends_two_networks_away_with_the_least_memory() {
-    two_networks_away(&SMALLEST);
+    two_networks_away(&TCP, &SMALLEST);
 }
 
 #[test]
 fn everybody_sends_two_networks_away_with_greedy_windows() {
-    two_networks_away(&GREEDY);
+    two_networks_away(&TCP, &GREEDY);
+}
+
+#[test]
+fn everybody_sends_two_networks_away_with_remote_write_among_them() {
+    two_networks_away(&MIXED, &GREEDY);
 }
 
 /// What each node sends to each before anybody receives: memory that is given away, as much
@@ -147,10 +169,9 @@ fn everybody_sends_two_networks_away_with_greedy_windows() {
 const GIVEN: &str = "1048576 6";
 const LENT: &str = "200000 6";
 
-#[test]
-fn all_to_all_before_anybody_receives() {
+fn all_to_all(protocols: &[Protocol; RING]) {
     let _alone = alone();
-    let mut ring = Ring::new(&USUAL);
+    let mut ring = Ring::new(protocols, &USUAL);
     for (from, node) in ring.nodes.iter_mut().enumerate() {
         for to in (0..RING).filter(|to| *to != from) {
             node.tell(&format!("stream given{to} main x{to} {GIVEN}"));
@@ -169,4 +190,14 @@ fn all_to_all_before_anybody_receives() {
             await_messages(node, &format!("main/x{from}"), 12);
         }
     }
+}
+
+#[test]
+fn all_to_all_before_anybody_receives() {
+    all_to_all(&TCP);
+}
+
+#[test]
+fn all_to_all_with_remote_write_among_the_networks() {
+    all_to_all(&MIXED);
 }

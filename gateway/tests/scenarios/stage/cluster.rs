@@ -16,11 +16,29 @@ use crate::support::netns::Host;
 /// Where all nodes listen: nodes of one host have addresses of their own, or other ports.
 const PORT: u16 = 7100;
 
+/// What a network that needs no cable is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Tcp,
+    /// Remote write with the card `host`. Its nodes meet in a folder and map each other's memory,
+    /// which hosts made of network namespaces do not keep from them: such a network has no cable
+    /// wherever its nodes are, and nothing that a test does to cables happens to it.
+    RemoteWrite,
+}
+
+/// A gateway with TCP on one side and remote write on the other: before it, and beyond it.
+pub(crate) const MIXED: [[Protocol; 2]; 2] = [
+    [Protocol::RemoteWrite, Protocol::Tcp],
+    [Protocol::Tcp, Protocol::RemoteWrite],
+];
+
 /// The description of a cluster, and the folder that its file is in.
 pub(crate) struct Plan {
     folder: tempfile::TempDir,
     text: String,
     networks: Vec<String>,
+    /// Of these, those whose nodes are called by their names.
+    named: Vec<String>,
 }
 
 impl Plan {
@@ -34,6 +52,7 @@ impl Plan {
             folder,
             text,
             networks: Vec::new(),
+            named: Vec::new(),
         }
     }
 
@@ -54,6 +73,29 @@ impl Plan {
         self
     }
 
+    /// A network of remote write within this host.
+    pub(crate) fn remote_write(mut self, name: &str) -> Self {
+        let folder = self.folder.path().join(name);
+        let _ = writeln!(
+            self.text,
+            "[[network]]\nname = \"{name}\"\nprotocol = \"hsl\"\ndevice = \"host\"\n\
+             trust = \"memory\"\ndirectory = {folder:?}"
+        );
+        self.networks.push(name.to_owned());
+        self.named.push(name.to_owned());
+        self
+    }
+
+    /// Networks with a protocol each.
+    pub(crate) fn networks_of(self, networks: &[(&str, Protocol)]) -> Self {
+        networks
+            .iter()
+            .fold(self, |plan, (name, protocol)| match protocol {
+                Protocol::Tcp => plan.networks(&[name]),
+                Protocol::RemoteWrite => plan.remote_write(name),
+            })
+    }
+
     /// A network of remote write with a provider of libfabric's, whose nodes meet over TCP.
     pub(crate) fn fabric(mut self, name: &str, provider: &str) -> Self {
         let _ = writeln!(
@@ -65,7 +107,8 @@ impl Plan {
         self
     }
 
-    /// A node with its addresses on networks; one on several is a gateway.
+    /// A node with its addresses on networks, which is its name where nodes meet in a folder; one on
+    /// several is a gateway.
     pub(crate) fn node(self, name: &str, addresses: &[(&str, Ipv4Addr)]) -> Self {
         self.node_at(name, PORT, addresses)
     }
@@ -74,7 +117,12 @@ impl Plan {
     pub(crate) fn node_at(mut self, name: &str, port: u16, addresses: &[(&str, Ipv4Addr)]) -> Self {
         let addresses: Vec<_> = addresses
             .iter()
-            .map(|(network, address)| format!("{network} = \"{address}:{port}\""))
+            .map(|(network, address)| {
+                if self.named.iter().any(|named| named == network) {
+                    return format!("{network} = {name:?}");
+                }
+                format!("{network} = \"{address}:{port}\"")
+            })
             .collect();
         let _ = writeln!(
             self.text,
@@ -103,10 +151,15 @@ impl Plan {
     }
 
     /// A network `left` (a0, gw), a network `right` (gw, b0) and a channel `main`, on this
-    /// host.
+    /// host, over TCP.
     pub(crate) fn pair(session: &str) -> Self {
+        Self::pair_of([Protocol::Tcp; 2], session)
+    }
+
+    /// The same, with a protocol for each side.
+    pub(crate) fn pair_of([left, right]: [Protocol; 2], session: &str) -> Self {
         Self::new(session)
-            .networks(&["left", "right"])
+            .networks_of(&[("left", left), ("right", right)])
             .node("a0", &[("left", loopback())])
             .node("gw", &[("left", loopback()), ("right", loopback())])
             .node("b0", &[("right", loopback())])

@@ -11,7 +11,7 @@ mod traffic;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-pub(crate) use cluster::{Plan, loopback};
+pub(crate) use cluster::{MIXED, Plan, Protocol, loopback};
 pub(crate) use process::Process;
 pub(crate) use rounds::{Counts, Rates, alternate, await_messages, bound, median};
 
