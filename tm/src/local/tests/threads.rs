@@ -8,7 +8,7 @@ use bytes::BytesMut;
 
 use crate::{LaneError, LaneReceiver, LaneSender, Piece, ReceivedSlot};
 
-const UNITS: usize = if cfg!(miri) { 40 } else { 20_000 };
+const UNITS: usize = if cfg!(miri) { 24 } else { 20_000 };
 /// Bytes of the longest unit; no slot may hold fewer.
 pub(crate) const UNIT_BYTES_MAX: usize = 100;
 

@@ -106,7 +106,7 @@ fn tuned(mode: Mode) -> PortTuning {
     }
 }
 
-const SHORTS: usize = if cfg!(miri) { 60 } else { 200 };
+const SHORTS: usize = if cfg!(miri) { 20 } else { 200 };
 
 #[test]
 fn short_messages_arrive_in_every_mode() {

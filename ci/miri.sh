@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Runs what is unsafe in madgate-tm under miri, as far as miri can: every other crate forbids
+# unsafe code. It follows accesses to memory, and finds those that are out of bounds, that break
+# a reference's promise, or that two threads make without an order between them.
+#
+# The tests that are named here work on memory that the process has by itself. What is left out
+# needs what miri does not know: memory with a descriptor, `epoll`, `userfaultfd`,
+# `process_vm_writev`, options of sockets, and libfabric.
+#
+# Miri comes with nightly toolchains alone, which nothing else here needs. Where none can be had,
+# a line says so and the step is passed, in CI too: that a server of toolchains cannot be reached
+# says nothing about a commit. MADGATE_MIRI=required makes a failure of it.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+toolchain="${MADGATE_NIGHTLY:-nightly}"
+has_miri() { cargo "+$toolchain" miri --version >/dev/null 2>&1; }
+install_miri() {
+    rustup toolchain install "$toolchain" --profile minimal -c miri -c rust-src --no-self-update
+}
+if ! has_miri && ! { command -v rustup && install_miri && has_miri; } >/dev/null 2>&1; then
+    echo "no $toolchain toolchain with miri: nothing run under it" >&2
+    [ "${MADGATE_MIRI:-}" != required ]
+    exit
+fi
+
+# One random case of each: to draw them takes longer here than to run them.
+export PROPTEST_CASES="${PROPTEST_CASES:-1}" MIRIFLAGS="${MIRIFLAGS:--Zmiri-disable-isolation}"
+export CARGO_TARGET_DIR=target/miri
+miri() { cargo "+$toolchain" miri test --package madgate-tm --lib -- "$@"; }
+
+# Builds, too, what the others would wait for.
+miri piece:: slot::tests hsl::lent_out local::free local::loans local::memory \
+    local::tests::model::an_entry local::tests::model::threads
+# Each of these keeps one processor busy.
+miri hsl::port::arena hsl::port::tests >target/miri/ports.log 2>&1 &
+ports=$!
+lanes_failed=0 ports_failed=0
+miri hsl::tests::hostile hsl::tests::put hsl::tests::threads shm::tests || lanes_failed=1
+wait "$ports" || ports_failed=1
+cat target/miri/ports.log
+exit $((lanes_failed | ports_failed))
