@@ -11,7 +11,6 @@ use std::ops::{Bound, RangeBounds};
 use std::ptr::NonNull;
 use std::slice;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::piece::Piece;
 
@@ -20,12 +19,6 @@ pub(crate) trait SlotOwner: Send + Sync + fmt::Debug {
     /// Slot number `slot` came back: a lent one unused, a received one read. Called once
     /// for each slot made, from any thread.
     fn give_back(&self, slot: u32);
-
-    /// The bytes of slot `slot`, which was received, are being copied out. Called once at most for
-    /// each slot made, however many parts they are copied in, from any thread.
-    fn copied_out(&self, slot: u32) {
-        let _ = slot;
-    }
 }
 
 /// A slot that a static lane lent: memory to fill, then to
@@ -125,8 +118,6 @@ impl fmt::Debug for LentSlot {
 pub struct ReceivedSlot {
     owner: Arc<dyn SlotOwner>,
     number: u32,
-    /// Whether its owner knows that bytes of it were copied out.
-    is_copied: AtomicBool,
     /// Invariant: valid for reads while `owner` lives; other processes may write it.
     memory: NonNull<[u8]>,
 }
@@ -151,7 +142,6 @@ impl ReceivedSlot {
         Self {
             owner,
             number,
-            is_copied: AtomicBool::new(false),
             memory,
         }
     }
@@ -180,11 +170,6 @@ impl ReceivedSlot {
             "{length} bytes at {offset} of a slot of {}",
             self.len()
         );
-        // Nothing depends on who of several threads is first.
-        if !self.is_copied.load(Ordering::Relaxed) && !self.is_copied.swap(true, Ordering::Relaxed)
-        {
-            self.owner.copied_out(self.number);
-        }
         self.piece(offset..offset + length).copy_to(into);
     }
 

@@ -19,10 +19,6 @@ use crate::slot::{ReceivedSlot, SlotOwner};
 pub(crate) trait GoesBack: Send + Sync + fmt::Debug {
     /// Slot `slot` is not needed here any more. Called from any thread.
     fn give_back(&self, slot: u32);
-
-    /// The bytes of a slot are being copied out. Called once at most for each arrival, from any
-    /// thread.
-    fn copied_out(&self) {}
 }
 
 /// Memory that may be lent to somebody here.
@@ -157,9 +153,5 @@ impl<B: GoesBack> SlotOwner for Arrivals<B> {
         // Release: what was read of it, has been (`is_lent`).
         self.held[slot as usize].store(false, Ordering::Release);
         self.back.give_back(slot);
-    }
-
-    fn copied_out(&self, _slot: u32) {
-        self.back.copied_out();
     }
 }

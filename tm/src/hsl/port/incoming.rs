@@ -20,37 +20,14 @@ const POSTED_MOST: usize = 1024;
 /// Bytes of a message at most.
 const MESSAGE_BYTES_MAX: u64 = 1 << 40;
 
-/// What has become of slots that were handed out.
-#[derive(Debug)]
-struct Freed {
-    /// A bit for each that is free again and has not been told of.
-    slots: AtomicU64,
-    /// Messages that were copied out of one.
-    copies: AtomicU64,
-}
-
-impl Freed {
-    /// `count` slots, all free.
-    fn all(count: u32) -> Arc<Self> {
-        let slots = match count {
-            0 => 0,
-            count => u64::MAX >> (u64::BITS - count),
-        };
-        Arc::new(Self {
-            slots: AtomicU64::new(slots),
-            copies: AtomicU64::new(0),
-        })
-    }
-}
+/// A bit for each slot that is free again and has not been told of.
+#[derive(Debug, Default)]
+struct Freed(AtomicU64);
 
 impl GoesBack for Arc<Freed> {
     fn give_back(&self, slot: u32) {
         // Release: what was read from the slot has been read.
-        self.slots.fetch_or(1 << slot, Ordering::Release);
-    }
-
-    fn copied_out(&self) {
-        self.copies.fetch_add(1, Ordering::Relaxed);
+        self.0.fetch_or(1 << slot, Ordering::Release);
     }
 }
 
@@ -100,7 +77,12 @@ pub(super) enum Segment<T> {
 impl<T: Target> Incoming<T> {
     pub(super) fn new(own: &Arc<Mapping>, geometry: Geometry) -> Self {
         let (slots, buffers) = (geometry.control_row(), geometry.buffer_row());
-        let (freed_slots, freed_buffers) = (Freed::all(slots.slots), Freed::all(buffers.slots));
+        let all = |count: u32| match count {
+            0 => 0,
+            count => u64::MAX >> (u64::BITS - count),
+        };
+        let freed_slots = Arc::new(Freed(AtomicU64::new(all(slots.slots))));
+        let freed_buffers = Arc::new(Freed(AtomicU64::new(all(buffers.slots))));
         Self {
             shorts: Arc::new(Arrivals::new(own.clone(), slots, freed_slots.clone())),
             freed_slots,
@@ -121,22 +103,16 @@ impl<T: Target> Incoming<T> {
         [self.shorts.clone(), self.buffers.clone()]
     }
 
-    /// Messages that were copied out of slots and buffers.
-    pub(super) fn copies(&self) -> u64 {
-        let copies = |freed: &Freed| freed.copies.load(Ordering::Relaxed);
-        copies(&self.freed_slots) + copies(&self.freed_buffers)
-    }
-
     // ---- credit -------------------------------------------------------------------------
 
     /// Control slots that are free again; whoever takes them tells the other side.
     pub(super) fn take_credit(&self) -> u64 {
-        self.freed_slots.slots.swap(0, Ordering::Acquire)
+        self.freed_slots.0.swap(0, Ordering::Acquire)
     }
 
     /// Whether so many are that they are worth a message of their own.
     pub(super) fn owes_credit(&self) -> bool {
-        self.freed_slots.slots.load(Ordering::Relaxed).count_ones() >= self.told_from
+        self.freed_slots.0.load(Ordering::Relaxed).count_ones() >= self.told_from
     }
 
     // ---- what the other side says ---------------------------------------------------------
@@ -235,7 +211,7 @@ impl<T: Target> Incoming<T> {
         if length > self.buffer_bytes {
             return None;
         }
-        let freed = &self.freed_buffers.slots;
+        let freed = &self.freed_buffers.0;
         let free = freed.load(Ordering::Acquire);
         if free == 0 {
             return None;

@@ -146,9 +146,8 @@ pub struct PortCounters {
     pub shorts: u64,
     /// Messages that went by rendezvous.
     pub rendezvous: u64,
-    /// Messages whose data was copied on this side: into staging when they were sent, or out of
-    /// the slot in which they arrived ([`ReceivedSlot::copy_out`]), in one part or many. Who reads a
-    /// slot in another way, or not at all, makes no copy that the port could see.
+    /// Messages whose data is copied on this side: into staging when they are sent, and out of the
+    /// slot or the buffer that they are handed out in, by who reads them there.
     pub copies: u64,
     /// CRDTs that were sent, because there was nothing for credit to ride on.
     pub credits: u64,
@@ -244,11 +243,7 @@ impl<D: PortDevice> Port<D> {
     /// What it has done so far.
     #[must_use]
     pub fn counters(&self) -> PortCounters {
-        let received = self.incoming.copies();
-        PortCounters {
-            copies: self.counters.copies + received,
-            ..self.counters
-        }
+        self.counters
     }
 
     /// How often a handler thread was woken, where there is one.
@@ -493,16 +488,18 @@ impl<D: PortDevice> Port<D> {
             return Err(self.failed(wrong(what)));
         }
         let handled = match kind_of(message) {
-            Some((Kind::Short, slot)) => self
-                .incoming
-                .short(slot, length)
-                .map(|slot| self.arrived.push_back(Arrived::Short(slot))),
+            Some((Kind::Short, slot)) => self.incoming.short(slot, length).map(|slot| {
+                self.counters.copies += 1;
+                self.arrived.push_back(Arrived::Short(slot));
+            }),
             Some((Kind::Request, number)) => self.incoming.request(number, word),
             Some((Kind::Response, number)) => return self.respond(number, word),
-            Some((Kind::Data, number)) => self
-                .incoming
-                .data(number, word)
-                .map(|arrived| self.arrived.extend(arrived)),
+            Some((Kind::Data, number)) => self.incoming.data(number, word).map(|arrived| {
+                if let Some(Arrived::Unposted(_)) = arrived {
+                    self.counters.copies += 1;
+                }
+                self.arrived.extend(arrived);
+            }),
             // A peer cannot go on without end that way.
             Some((Kind::Credit, _)) if credit == 0 => Err("that frees nothing"),
             Some((Kind::Credit, _)) => Ok(()),
