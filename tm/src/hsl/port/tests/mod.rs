@@ -408,6 +408,7 @@ proptest! {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "its sockets always wait")]
 fn the_end_of_a_peer_is_noticed_in_every_mode() {
     for mode in modes() {
         let [mut near, mut far] = pair(&tuned(mode));
