@@ -22,7 +22,7 @@ const RELAY: &str = "bare-relay";
 pub(crate) enum Bare {
     /// It sleeps; its ends wait so.
     Asleep(Wait),
-    /// It looks for [`ADAPTIVE_SPIN`](madgate_benches::waiting::ADAPTIVE_SPIN) before it sleeps, and
+    /// It looks for [`ADAPTIVE_SPIN`] before it sleeps, and
     /// so do its ends: as madgate does by default.
     Looking,
 }
