@@ -7,8 +7,8 @@
 //! Choudhury and Hahne): a newcomer always finds as much free, and a flow that stands still
 //! keeps what it had and no more.
 //!
-//! The factor is 1 for up to [`SHARES_FREE`] flows: N busy ones settle at 1/(N+1) of the elastic
-//! part each. With more of them it is `SHARES_FREE` / N, so that a fifth of it stays free, however
+//! The factor is 1 for up to [`SHARES_FREE`] flows that hold elastic memory: N of them settle at
+//! 1/(N+1) of it each. With more it is `SHARES_FREE` / N, so that a fifth of it stays free, however
 //! many they are. Flows take turns, at a source that has few processors always in the same order;
 //! if no more than one share were free, each would get what the one before it has just given
 //! back: what the first had grabbed before the others came would only creep from one to the
@@ -27,6 +27,8 @@ pub const SHARES_FREE: u64 = 4;
 #[derive(Debug, Clone)]
 pub struct Budget {
     flows: u32,
+    /// Those that hold elastic memory.
+    busy: u32,
     flow_limit: u32,
     elastic_total: u64,
     elastic_used: u64,
@@ -40,6 +42,7 @@ impl Budget {
         let flow_limit = u32::try_from(guaranteed / GUARANTEED_BYTES).unwrap_or(u32::MAX);
         Self {
             flows: 0,
+            busy: 0,
             flow_limit,
             elastic_total: bytes - guaranteed,
             elastic_used: 0,
@@ -82,12 +85,14 @@ impl Budget {
     /// Takes back everything that a flow with `outstanding` promised bytes held.
     pub fn release(&mut self, outstanding: u64) {
         self.flows -= 1;
-        self.elastic_used -= elastic(outstanding);
+        self.change(outstanding, 0);
     }
 
     /// A flow's outstanding promise changes as memory frees, from one size to another.
     pub fn change(&mut self, from: u64, to: u64) {
-        self.elastic_used = self.elastic_used - elastic(from) + elastic(to);
+        let (from, to) = (elastic(from), elastic(to));
+        self.elastic_used = self.elastic_used - from + to;
+        self.busy = self.busy - u32::from(from > 0) + u32::from(to > 0);
     }
 
     /// How much may be promised to a flow that has `outstanding` bytes promised now: never
@@ -97,7 +102,8 @@ impl Budget {
         let free = self.elastic_total.saturating_sub(self.elastic_used);
         let own = elastic(outstanding);
         // With `factor` = SHARES_FREE / N, at most 1: own + more <= factor * (free - more).
-        let flows = u64::from(self.flows).max(SHARES_FREE);
+        let others = self.busy.saturating_sub(u32::from(own > 0));
+        let flows = (u64::from(others) + 1).max(SHARES_FREE);
         let most = free.saturating_mul(SHARES_FREE);
         let more = most.saturating_sub(own.saturating_mul(flows)) / (SHARES_FREE + flows);
         outstanding.max(GUARANTEED_BYTES + own + more)

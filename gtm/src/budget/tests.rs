@@ -57,6 +57,26 @@ fn busy_flows_share_and_a_newcomer_finds_as_much_free() {
     }
 }
 
+#[test]
+fn flows_that_hold_nothing_take_nothing_from_others() {
+    const ELASTIC: u64 = 192 << 20;
+    let mut budget = Budget::new(ELASTIC / 3 * 4);
+    for _ in 0..1000 {
+        assert!(budget.try_admit());
+        budget.change(0, GUARANTEED_BYTES);
+    }
+    assert!(budget.try_admit());
+    assert_eq!(budget.allowance(0), GUARANTEED_BYTES + ELASTIC / 2);
+    // One of them becomes busy, and is still again.
+    for _ in 0..2 {
+        budget.change(GUARANTEED_BYTES, 2 * GUARANTEED_BYTES);
+        assert!(budget.allowance(0) < GUARANTEED_BYTES + ELASTIC / 2);
+        budget.change(2 * GUARANTEED_BYTES, 0);
+        assert_eq!(budget.allowance(0), GUARANTEED_BYTES + ELASTIC / 2);
+        budget.change(0, GUARANTEED_BYTES);
+    }
+}
+
 /// The first of many flows had everything before the others came. All give back what they hold and
 /// take what they may, one after the other, always in the same order.
 #[test]

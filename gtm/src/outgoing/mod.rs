@@ -389,6 +389,7 @@ impl<D: Clone> Outgoing<D> {
         self.pending.clear();
         self.tail.clear();
         self.sent.clear();
+        self.spare_tails.clear();
         self.opening = None;
         self.retained_bytes = 0;
         // The destination sees by the gap that what it has of a message stays alone.

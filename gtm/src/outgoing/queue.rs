@@ -197,6 +197,9 @@ impl<D: Clone> Outgoing<D> {
                 self.delivered_messages = ended;
             }
         }
+        if self.sent.is_empty() {
+            self.spare_tails.clear();
+        }
     }
 
     /// Forgets what is delivered up to `delivered`, and everything sent behind it becomes
@@ -291,7 +294,6 @@ impl<D: Clone> Outgoing<D> {
     /// it is used again, while there is something under way.
     fn keep_tail(&mut self, frames: Bytes) {
         if self.sent.is_empty() {
-            self.spare_tails.clear();
             // Nobody refers to the piece that the tail is in: it begins at its front again.
             drop(frames);
             if self.tail.is_empty() {

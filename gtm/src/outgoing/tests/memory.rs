@@ -44,6 +44,18 @@ fn pieces_are_used_again_while_something_is_under_way() {
     let sent = source.outgoing.positions().1;
     source.credit(sent, GRANTED);
     assert!(spares(&source).is_empty(), "nothing is under way");
+
+    // Nor is there when what was delivered last is a block.
+    for _ in 0..MANY {
+        source.push_small();
+    }
+    source.push_block(1 << 20);
+    drop(source.frames());
+    let sent = source.outgoing.positions().1;
+    source.credit(sent - 1, GRANTED);
+    assert!(!spares(&source).is_empty());
+    source.credit(sent, GRANTED);
+    assert!(spares(&source).is_empty(), "nothing is under way");
 }
 
 #[test]
