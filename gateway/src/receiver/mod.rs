@@ -76,7 +76,7 @@ pub(crate) struct Receiver {
     eased_at: Time,
     // What a turn uses, kept so that nothing is allocated.
     batches: Batches,
-    /// The beginning of a frame while its batch is reclaimed.
+    /// The beginning of a frame while its batch is reclaimed; memory for a small one is kept.
     beginning: Vec<u8>,
     pipes: Pipes,
     pipes_used_at: Time,

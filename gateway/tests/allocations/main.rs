@@ -42,6 +42,9 @@ const LOADS: [(Load, u64); 5] = [
     (Load::Asked { bytes: 8 }, 3000),
 ];
 
+/// Rounds until one is as it has to be, at most.
+const ROUNDS_MOST: usize = 3;
+
 fn forwards_without_allocating(left: &str, right: &str, settings: &str) {
     for (load, messages) in LOADS {
         let world = World::two(left, right, settings);
@@ -50,19 +53,26 @@ fn forwards_without_allocating(left: &str, right: &str, settings: &str) {
         assert!(allocations() > before, "allocations are counted");
         let mut ends = Ends::start(&world, load);
         ends.pass(messages);
-        let counters = gateway.counters();
-        let before = allocations();
-        ends.pass(messages);
-        let made = allocations() - before;
-        let seen = gateway.counters().since(&counters);
-        let what = format!(
-            "{left} to {right} {settings}, {load:?}: {made} in {} frames, {} of which waited",
-            seen.frames, seen.parked_copies
-        );
-        println!("{what}");
-        assert!(seen.frames > 5 * SETTLING, "too few to tell: {what}");
-        let parked = ALLOCATIONS_PER_PARKED * seen.parked_copies;
-        assert!(made <= SETTLING + parked, "{what}");
+        // Where others keep threads from their processors, something may settle anew: what is of each
+        // frame is in every round.
+        let mut rounds = Vec::new();
+        loop {
+            let counters = gateway.counters();
+            let before = allocations();
+            ends.pass(messages);
+            let made = allocations() - before;
+            let seen = gateway.counters().since(&counters);
+            rounds.push(format!(
+                "{left} to {right} {settings}, {load:?}: {made} in {} frames, {} of which waited",
+                seen.frames, seen.parked_copies
+            ));
+            assert!(seen.frames > 5 * SETTLING, "too few to tell: {rounds:?}");
+            if made <= SETTLING + ALLOCATIONS_PER_PARKED * seen.parked_copies {
+                break;
+            }
+            assert!(rounds.len() < ROUNDS_MOST, "{rounds:?}");
+        }
+        println!("{}", rounds.join("; "));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use crate::traffic::{receive_from, send_from};
+use crate::traffic::{receive_from, send_delivered};
 use crate::world::World;
 
 /// Messages of a round, one of which is under way at a time.
@@ -25,7 +25,7 @@ fn cuts_into(frames: u64, settings: &str) {
         let before = gateway.counters().frames;
         for _ in 0..ROUND {
             thread::scope(|scope| {
-                scope.spawn(|| send_from(&a, "b0", number, &[1 << 20]));
+                scope.spawn(|| send_delivered(&a, "b0", number, 1 << 20));
                 scope.spawn(|| receive_from(&b, number, &[1 << 20]));
             });
             number += 1;

@@ -354,11 +354,14 @@ fn copies_large_frames(left: &str, right: &str, copies: u64) {
                 scope.spawn(|| receive_all(&b, &[50_000]));
             });
         }
-        // A frame is counted after it has left, with its copies.
-        world.wait_until("all frames are counted", || {
-            gateway.counters().frames >= before.frames + frames
+        // A frame is counted after it has left, and its copies are before that: what is read in
+        // between does not agree with itself.
+        let mut seen = gateway.counters();
+        world.wait_until("all frames are counted, with their copies", || {
+            seen = gateway.counters().since(&before);
+            let of_ways = seen.pipelines.iter().map(|way| way.copies).sum::<u64>();
+            seen.frames >= frames && of_ways == seen.copies
         });
-        let seen = gateway.counters().since(&before);
         assert_eq!((seen.corrupt, seen.misbehaved), (0, 0));
         // All of it was done for this one direction; back goes only credit.
         assert_eq!(seen.pipelines.len(), 1, "{:?}", seen.pipelines);

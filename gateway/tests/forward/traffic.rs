@@ -36,6 +36,16 @@ pub(crate) fn send_from(from: &Node, to: &str, first: u64, lengths: &[usize]) {
     }
 }
 
+/// One message, of which all is known to have arrived then.
+pub(crate) fn send_delivered(from: &Node, to: &str, number: u64, length: usize) {
+    let to = from.session.cluster().node(to).unwrap();
+    let mut packing = from.channel.begin_packing(to).unwrap();
+    packing
+        .pack_owned(pattern(number, length), ReceiveMode::Cheaper)
+        .unwrap();
+    packing.end_packing_delivered().unwrap();
+}
+
 /// Receives them, in order and as they were sent.
 pub(crate) fn receive_all(at: &Node, lengths: &[usize]) {
     receive_from(at, 0, lengths);

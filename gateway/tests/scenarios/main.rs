@@ -11,7 +11,8 @@
 //! - every other file is one promise, and the tests that hold madgate to it.
 //!
 //! What is promised of networks in general is held to TCP on both sides of a gateway, and to remote
-//! write with the card `host` on either: `blocking`, `dead_peers`, `memory` and `ring`. The others
+//! write with the card `host` on either: `dead_peers`, `memory` and `ring`, and beyond the gateway
+//! `blocking`. The others
 //! are about cables, which are cut, shaped and slow (`cut`, `half_bandwidth`, `latency`, `shaped`);
 //! about bytes that a member says on a connection (`hostile`); or about cards of libfabric's between
 //! hosts (`remote_write`).

@@ -176,6 +176,7 @@ impl<B> Transit<B> {
     /// what waits between groups ([`way`](Self::way)).
     #[must_use]
     pub fn with_groups(mut self, rates: &[Option<Rate>]) -> Self {
+        debug_assert!(self.flows.is_empty(), "their ways would be forgotten");
         self.groups = rates.iter().map(|rate| rate.map(Group::new)).collect();
         self.ways = Ways::between(rates.len());
         self

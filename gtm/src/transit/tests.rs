@@ -746,14 +746,13 @@ proptest! {
             let way = gateway.transit.way(NEAR, FAR);
             prop_assert_eq!(way.queued_bytes, gateway.transit.queued_bytes());
             prop_assert_eq!(way.parked_flows, gateway.transit.counters().parked_flows);
-            let way = gateway.transit.way(NEAR, FAR);
-            prop_assert_eq!(way.queued_bytes, gateway.transit.queued_bytes());
-            prop_assert_eq!(way.parked_flows, gateway.transit.counters().parked_flows);
             let open = ends.iter().filter(|end| end.open).count();
             prop_assert_eq!(usize::try_from(gateway.transit.budget().flows()).unwrap(), open);
         }
         gateway.transit.remove_link(gateway.near);
         prop_assert_eq!(gateway.transit.budget().promised(), 0);
         prop_assert_eq!(gateway.transit.queued_bytes(), 0);
+        let way = gateway.transit.way(NEAR, FAR);
+        prop_assert_eq!((way.queued_bytes, way.parked_flows), (0, 0));
     }
 }

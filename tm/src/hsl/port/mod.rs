@@ -146,8 +146,9 @@ pub struct PortCounters {
     pub shorts: u64,
     /// Messages that went by rendezvous.
     pub rendezvous: u64,
-    /// Messages whose data is copied on this side: into staging when they are sent, and out of the
-    /// slot or the buffer that they are handed out in, by who reads them there.
+    /// Messages of which this side makes a copy: into staging when they are sent, and out of the
+    /// slot or the buffer that they are handed out in, by who reads them there; that somebody reads
+    /// what is handed out, and once, is taken for granted.
     pub copies: u64,
     /// CRDTs that were sent, because there was nothing for credit to ride on.
     pub credits: u64,

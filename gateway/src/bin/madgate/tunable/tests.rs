@@ -168,7 +168,7 @@ fn what_cannot_be_tried_is_refused() {
     for (order, expected) in [
         (other("gateway.depth", "0"), "`depth` cannot be 0"),
         (other("gateway.depth", "x"), "gateway.depth: expected"),
-        (other("gateway.memory", "8MiB"), "is no knob"),
+        (other("gateway.memory", "8MiB"), "is yours to set"),
         (other("session.key_file", "/etc/passwd"), "is no knob"),
         (
             other("channel.other.mtu", "64KiB"),

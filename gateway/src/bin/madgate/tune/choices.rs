@@ -149,6 +149,8 @@ fn does_something(knob: &Knob, protocols: &[Protocol]) -> bool {
             let ends = [protocols.first(), protocols.last()];
             ends.into_iter().flatten().any(is_tcp)
         }
+        // Nothing is cut between two nodes of one network.
+        (Section::Endpoint, "ramps" | "sized_by_speed") => protocols.len() > 1,
         _ => true,
     }
 }
@@ -328,6 +330,11 @@ handover = "thread"
         assert_eq!(
             idle(&["right", "left", "right"]),
             "gateway.splice, gateway.splice_from, endpoint.leads, which do nothing over shm, tcp, shm"
+        );
+        assert_eq!(
+            idle(&["left"]),
+            "gateway.splice, gateway.splice_from, gateway.direct, endpoint.ramps, \
+             endpoint.sized_by_speed, which do nothing over tcp"
         );
         let wanted = on_route(true, &[0], &["gateway.splice"]);
         assert!(

@@ -153,7 +153,7 @@ fn tune(tuning: &Tuning) -> Result<ExitCode, Failure> {
 
     let mut route = Route::open(&plan, &tuning.node, to, tuning.channel.as_deref())?;
     let report = measure(tuning, &plan, &mut route, &endings, started);
-    if let Err(Stop::Failure(_)) = &report {
+    if report.is_err() {
         route.tell_held();
     }
     route.end();

@@ -1,4 +1,4 @@
-//! Each end counts the copies that it made itself (paper 000, table 2: two for each control message,
+//! Each end counts the copies of what it sends and hands out (paper 000, table 2: two for each control message,
 //! none for a rendezvous).
 
 use super::*;
