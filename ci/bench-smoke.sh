@@ -4,13 +4,17 @@
 # they work, not how fast anything is, with what the tests have built already.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-cargo run -p madgate-benches --bin relay -- --quick --set gateway.splice=false
-cargo run -p madgate-benches --bin relay -- --quick --relays bare-looking --sizes 8
-cargo run -p madgate-benches --bin regular -- --quick
-cargo run -p madgate-benches --bin hsl -- --quick
-cargo run -p madgate-benches --bin hsl -- --quick --device libfabric --provider "tcp;ofi_rxm"
-cargo run -p madgate-benches --bin bridges -- pairs --quick
-cargo run -p madgate-benches --bin bridges -- many --quick --flows 1,8 --beside haproxy
-cargo run -p madgate-benches --bin bridges -- overlap --quick
-cargo run -p madgate-benches --bin soak -- --seconds 20
-cargo test -p madgate-benches --benches
+# The tests of the workspace need the benches as well: they are built with them, once.
+cargo test --workspace --no-run
+bench() { "${CARGO_TARGET_DIR:-target}/debug/$1" "${@:2}"; }
+
+bench relay --quick --set gateway.splice=false
+bench relay --quick --relays bare-looking --sizes 8
+bench regular --quick
+bench hsl --quick
+bench hsl --quick --device libfabric --provider "tcp;ofi_rxm"
+bench bridges pairs --quick
+bench bridges many --quick --flows 1,8 --beside haproxy
+bench bridges overlap --quick
+bench soak --seconds 20
+cargo test --workspace --bench '*'

@@ -9,8 +9,8 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-cargo test --package madgate-gateway --package madgate-gtm --package madgate-tm \
-    --package madgate-vchannel --lib fuzzing
+# Of the whole workspace: so what the tests have built serves.
+cargo test --workspace --lib fuzzing
 
 if ! command -v "${CXX:-c++}" >/dev/null; then
     echo "no C++ compiler: corpora replayed, nothing fuzzed" >&2

@@ -22,6 +22,7 @@ mod world;
 use std::thread;
 
 use madgate_gateway::{Counters, Gateway};
+use madgate_vchannel::cluster::EndpointSettings;
 use traffic::{receive_all, receive_from, send_all, send_from};
 use world::{World, fabrics, remote_writes};
 
@@ -310,16 +311,7 @@ fn hsl_in_every_mode_and_with_small_and_large_control_messages() {
 
 #[test]
 fn each_switch_of_the_ends_the_other_way() {
-    for switch in [
-        "leads",
-        "straight",
-        "gather",
-        "bundles",
-        "alone",
-        "whole",
-        "ramps",
-        "sized_by_speed",
-    ] {
+    for (switch, _) in EndpointSettings::default().switches() {
         for right in ["tcp", "shm", "hsl"] {
             both_ways(right, &format!("[endpoint]\n{switch} = false"), "");
         }

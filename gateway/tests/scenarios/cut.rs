@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::stage::{LONG, Plan, Process, alone, await_messages};
+use crate::stage::{LONG, Plan, Process, await_messages, beside_others};
 use crate::support::have;
 use crate::support::netns::{Host, Rate, Switch, available};
 
@@ -133,7 +133,7 @@ fn a_network_that_is_cut_and_mended_loses_nothing() {
     if !have(available()) {
         return;
     }
-    let _alone = alone();
+    let _turn = beside_others();
     for side in [Side::Left, Side::Right] {
         let mut scene = Scene::new("link_timeout = \"30s\"", "30s");
         scene.cut(side);
@@ -147,7 +147,7 @@ fn one_that_is_noticed_before_it_is_mended_loses_nothing_either() {
     if !have(available()) {
         return;
     }
-    let _alone = alone();
+    let _turn = beside_others();
     for side in [Side::Left, Side::Right] {
         let mut scene = Scene::new("link_timeout = \"30s\"", "2s");
         let links = scene.count("links");
@@ -162,7 +162,7 @@ fn one_that_stays_cut_is_reported() {
     if !have(available()) {
         return;
     }
-    let _alone = alone();
+    let _turn = beside_others();
     for (side, why) in [
         (Side::Left, "gw over left"),
         (Side::Right, "gw has no link onwards"),

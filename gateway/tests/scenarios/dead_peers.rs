@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use madgate_gtm::outgoing::IDLE_CLOSE;
 
-use crate::stage::{Counts, LONG, MIXED, Plan, Process, Protocol, alone, await_messages, loopback};
+use crate::stage::{
+    Counts, LONG, MIXED, Plan, Process, Protocol, await_messages, beside_others, loopback,
+};
 
 const TCP: [Protocol; 2] = [Protocol::Tcp; 2];
 
@@ -144,7 +146,7 @@ fn leaks_nothing(node: &Process, before: (usize, usize)) {
 
 /// Kills the receiver in the middle of messages of so many bytes.
 fn receiver_dies(protocols: [Protocol; 2], bytes: u64) {
-    let _alone = alone();
+    let _turn = beside_others();
     let mut scene = Scene::new(protocols);
     scene.check();
     let mut first_number = 20;
@@ -187,7 +189,7 @@ fn a_receiver_dies_in_a_large_message_with_remote_write_on_either_side() {
 
 /// Kills the sender in the middle of messages of so many bytes.
 fn sender_dies(protocols: [Protocol; 2], bytes: u64) {
-    let _alone = alone();
+    let _turn = beside_others();
     let mut scene = Scene::new(protocols);
     scene.check();
     let held = (scene.gateway.holdings(), scene.b0.holdings());
@@ -258,7 +260,7 @@ fn sender_dies_and_comes_back(scene: &mut Scene) {
 
 #[test]
 fn a_sender_that_rests_in_a_message_and_dies_is_reported() {
-    let _alone = alone();
+    let _turn = beside_others();
     let mut scene = Scene::new(TCP);
     scene.check();
     begin_half(&mut scene);
@@ -273,7 +275,7 @@ fn a_sender_that_rests_in_a_message_and_dies_is_reported() {
 
 #[test]
 fn a_half_packed_message_never_ends() {
-    let _alone = alone();
+    let _turn = beside_others();
     let mut scene = Scene::new(TCP);
     scene.check();
     // Given up by a sender that lives, and by one that dies.
@@ -349,7 +351,7 @@ fn arrives_once(node: &mut Process, peer: &mut Process) {
 }
 
 fn gateway_is_restarted(protocols: [Protocol; 2]) {
-    let _alone = alone();
+    let _turn = beside_others();
     let mut streams = Streams::begin(protocols);
     for _ in 0..4 {
         streams.await_progress();
@@ -375,7 +377,7 @@ fn nor_does_one_with_remote_write_on_either_side() {
 
 #[test]
 fn a_gateway_that_stays_away_is_reported() {
-    let _alone = alone();
+    let _turn = beside_others();
     let mut scene = Scene::new(TCP);
     scene.begin(SMALL);
     let died = Instant::now();

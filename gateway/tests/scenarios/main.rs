@@ -17,7 +17,8 @@
 //! about bytes that a member says on a connection (`hostile`); or about cards of libfabric's between
 //! hosts (`remote_write`).
 //!
-//! Scenarios take turns, so that none measures another. None asserts how long anything
+//! Scenarios that measure take turns, so that none measures another; those that do not
+//! (`cut`, `dead_peers`, `ring`) run beside each other. None asserts how long anything
 //! takes: what is compared was measured side by side, in rounds that alternate.
 
 #![allow(clippy::unwrap_used, reason = "where something is missing a test ends")]

@@ -6,7 +6,7 @@
 //!   ─ n0 ┴──── g0 ─ n1 ┴──── g1 ─ n2 ┴──── g2 ─ n3 ┴──── g3 ─ n4 ┴──── g4 ─ n0
 //! ```
 
-use crate::stage::{Plan, Process, Protocol, alone, await_messages, loopback};
+use crate::stage::{Plan, Process, Protocol, await_messages, beside_others, loopback};
 
 /// Networks, and gateways between each and the next.
 const RING: usize = 5;
@@ -118,7 +118,7 @@ impl Ring {
 
 /// Everybody sends two networks away, in both directions, large and small messages at once.
 fn two_networks_away(protocols: &[Protocol; RING], settings: &Settings) {
-    let _alone = alone();
+    let _turn = beside_others();
     let mut ring = Ring::new(protocols, settings);
     ring.everybody().for_each(|node| node.tell("collect main"));
     for (place, node) in ring.nodes.iter_mut().enumerate() {
@@ -170,7 +170,7 @@ const GIVEN: &str = "1048576 6";
 const LENT: &str = "200000 6";
 
 fn all_to_all(protocols: &[Protocol; RING]) {
-    let _alone = alone();
+    let _turn = beside_others();
     let mut ring = Ring::new(protocols, &USUAL);
     for (from, node) in ring.nodes.iter_mut().enumerate() {
         for to in (0..RING).filter(|to| *to != from) {

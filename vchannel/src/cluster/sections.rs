@@ -446,21 +446,9 @@ fn read_endpoint(top: &mut Fields<'_>, report: &mut Report) -> EndpointSettings 
     let Some(value) = top.take("endpoint") else {
         return settings;
     };
-    let keys = [
-        "memory",
-        "retention",
-        "window",
-        "leads",
-        "straight",
-        "gather",
-        "bundles",
-        "alone",
-        "whole",
-        "ramps",
-        "sized_by_speed",
-        "wait",
-        "spin",
-    ];
+    let sizes_and_waits = ["memory", "retention", "window", "wait", "spin"];
+    let mut keys = settings.switches().map(|(key, _)| key).to_vec();
+    keys.extend(sizes_and_waits);
     let Some(mut fields) = Fields::open_value(value, "[endpoint]", &keys, report) else {
         return settings;
     };
@@ -473,16 +461,7 @@ fn read_endpoint(top: &mut Fields<'_>, report: &mut Report) -> EndpointSettings 
     if let Some(window) = fields.size("window", &WINDOW_BOUNDS, report) {
         settings.window_bytes = window;
     }
-    for (key, switch) in [
-        ("leads", &mut settings.leads),
-        ("straight", &mut settings.straight),
-        ("gather", &mut settings.gather),
-        ("bundles", &mut settings.bundles),
-        ("alone", &mut settings.alone),
-        ("whole", &mut settings.whole),
-        ("ramps", &mut settings.ramps),
-        ("sized_by_speed", &mut settings.sized_by_speed),
-    ] {
+    for (key, switch) in settings.switches_mut() {
         if let Some(is_on) = fields.flag(key, report) {
             *switch = is_on;
         }

@@ -165,6 +165,29 @@ impl Default for GatewaySettings {
     }
 }
 
+impl EndpointSettings {
+    /// The fast ways that can be switched off, by their keys in the file, and whether they are on.
+    #[must_use]
+    pub fn switches(&self) -> [(&'static str, bool); 8] {
+        self.clone()
+            .switches_mut()
+            .map(|(key, is_on)| (key, *is_on))
+    }
+
+    pub(super) const fn switches_mut(&mut self) -> [(&'static str, &mut bool); 8] {
+        [
+            ("leads", &mut self.leads),
+            ("straight", &mut self.straight),
+            ("gather", &mut self.gather),
+            ("bundles", &mut self.bundles),
+            ("alone", &mut self.alone),
+            ("whole", &mut self.whole),
+            ("ramps", &mut self.ramps),
+            ("sized_by_speed", &mut self.sized_by_speed),
+        ]
+    }
+}
+
 impl Default for EndpointSettings {
     fn default() -> Self {
         Self {

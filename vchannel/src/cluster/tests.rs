@@ -475,41 +475,17 @@ fn connections_are_tuned_by_network() {
     }
 }
 
-/// The switches of the ends, in their order.
-fn switches(settings: &EndpointSettings) -> [bool; 8] {
-    [
-        settings.leads,
-        settings.straight,
-        settings.gather,
-        settings.bundles,
-        settings.alone,
-        settings.whole,
-        settings.ramps,
-        settings.sized_by_speed,
-    ]
-}
-
 #[test]
 fn the_fast_ways_of_the_ends_can_be_switched_off() {
     let defaults = demo();
     let settings = defaults.endpoint_settings();
-    assert_eq!(switches(settings), [true; 8]);
-    let keys = [
-        "leads",
-        "straight",
-        "gather",
-        "bundles",
-        "alone",
-        "whole",
-        "ramps",
-        "sized_by_speed",
-    ];
-    for (place, key) in keys.iter().enumerate() {
-        let off = format!("[endpoint]\n{key} = false\n\n[gateway]");
+    let keys = settings.switches().map(|(key, _)| key);
+    assert_eq!(settings.switches(), keys.map(|key| (key, true)));
+    for switched_off in keys {
+        let off = format!("[endpoint]\n{switched_off} = false\n\n[gateway]");
         let cluster = changed("[gateway]", &off).unwrap();
-        let mut expected = [true; 8];
-        expected[place] = false;
-        assert_eq!(switches(cluster.endpoint_settings()), expected, "{key}");
+        let expected = keys.map(|key| (key, key != switched_off));
+        assert_eq!(cluster.endpoint_settings().switches(), expected);
     }
     assert!(defaults.gateway_settings().gather);
     let cluster = changed("[gateway]", "[gateway]\ngather = false").unwrap();

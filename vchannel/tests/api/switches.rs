@@ -4,20 +4,15 @@
 use std::thread;
 
 use madgate_vchannel::ReceiveMode::{Cheaper, Express};
+use madgate_vchannel::cluster::EndpointSettings;
 use madgate_vchannel::{Channel, NodeId};
 
 use crate::support::{ALL, Nodes, pattern};
 
-const SWITCHES: [&str; 8] = [
-    "leads",
-    "straight",
-    "gather",
-    "bundles",
-    "alone",
-    "whole",
-    "ramps",
-    "sized_by_speed",
-];
+/// Every fast way of an end that can be switched off.
+fn switches() -> [&'static str; 8] {
+    EndpointSettings::default().switches().map(|(key, _)| key)
+}
 
 /// Bytes of the blocks of each message: small ones, and such that lead a large one.
 const MESSAGES: [&[usize]; 5] = [&[8], &[1, 0, 40], &[300], &[8, 200_000], &[70_000, 8]];
@@ -73,14 +68,14 @@ fn talk(nodes: &Nodes) {
 #[test]
 fn messages_arrive_with_each_switch_off() {
     for protocol in ALL {
-        for switch in SWITCHES {
+        for switch in switches() {
             talk(&Nodes::open(
                 protocol,
                 2,
                 &format!("[endpoint]\n{switch} = false\n"),
             ));
         }
-        let all: String = SWITCHES
+        let all: String = switches()
             .map(|switch| format!("{switch} = false\n"))
             .concat();
         talk(&Nodes::open(protocol, 2, &format!("[endpoint]\n{all}")));

@@ -8,7 +8,7 @@ mod process;
 mod rounds;
 mod traffic;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 pub(crate) use cluster::{MIXED, Plan, Protocol, loopback};
@@ -18,9 +18,15 @@ pub(crate) use rounds::{Counts, Rates, alternate, await_messages, bound, median}
 /// What a test gives up after: never the measure of anything.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
-/// The machine, for one scenario alone.
-pub(crate) fn alone() -> MutexGuard<'static, ()> {
-    static MACHINE: Mutex<()> = Mutex::new(());
+static MACHINE: RwLock<()> = RwLock::new(());
+
+/// The machine, for one scenario alone: one that compares rates, or takes all the memory it may.
+pub(crate) fn alone() -> RwLockWriteGuard<'static, ()> {
     // One that failed has left nothing behind: its processes end with it.
-    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
+    MACHINE.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The machine, for a scenario that measures nothing and mostly waits, beside others of its kind.
+pub(crate) fn beside_others() -> RwLockReadGuard<'static, ()> {
+    MACHINE.read().unwrap_or_else(PoisonError::into_inner)
 }

@@ -455,13 +455,10 @@ fn of_endpoint(settings: &EndpointSettings, key: &str) -> Option<Value> {
         "wait" => Value::Wait(settings.wait),
         "window" => Value::Size(settings.window_bytes),
         "retention" => Value::Size(settings.retention_bytes),
-        "leads" => Value::Flag(settings.leads),
-        "straight" => Value::Flag(settings.straight),
-        "gather" => Value::Flag(settings.gather),
-        "bundles" => Value::Flag(settings.bundles),
-        "ramps" => Value::Flag(settings.ramps),
-        "sized_by_speed" => Value::Flag(settings.sized_by_speed),
-        _ => return None,
+        _ => {
+            let mut switches = settings.switches().into_iter();
+            Value::Flag(switches.find(|(switch, _)| *switch == key)?.1)
+        }
     })
 }
 
