@@ -3,6 +3,7 @@
 use std::io;
 
 use madgate_vchannel::cluster::UnknownName;
+use madgate_vchannel::error::remedy;
 use madgate_vchannel::handshake::KeyError;
 use madgate_vchannel::{OpenError, conductor};
 
@@ -56,7 +57,7 @@ pub enum StartError {
     #[error("the conductor does not tell a party of its links")]
     NoEvents,
     /// The system refuses a thread or a descriptor.
-    #[error("the system refuses what a gateway needs: {0}")]
+    #[error("the system refuses what a gateway needs{}", remedy(.0))]
     System(#[from] io::Error),
 }
 

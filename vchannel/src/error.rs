@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use madgate_gtm::Failure;
 use madgate_gtm::wire::{ReceiveMode, Refusal};
+use rustix::io::Errno;
 
 use crate::cluster::UnknownName;
 use crate::conductor::StartError;
@@ -38,8 +39,20 @@ pub enum OpenError {
     #[error(transparent)]
     Start(#[from] StartError),
     /// The system refuses a descriptor or a thread.
-    #[error("the system refuses what a session needs")]
+    #[error("the system refuses what a session needs{}", remedy(.0))]
     System(#[source] io::Error),
+}
+
+/// What to do where the system has no more of what a node needs: to be said right after what that
+/// was. Empty where nothing more is known than the error says.
+#[must_use]
+pub fn remedy(error: &io::Error) -> &'static str {
+    match Errno::from_io_error(error) {
+        Some(Errno::MFILE) => ", as this process may open no more files: raise `ulimit -n`",
+        Some(Errno::NFILE) => ", as all files are open that `sysctl fs.file-max` allows: raise it",
+        Some(Errno::AGAIN) => ", as this user may start no more threads: raise `ulimit -u`",
+        _ => "",
+    }
 }
 
 /// Not everything was delivered when the session was closed.

@@ -4,24 +4,12 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::support::{Missing, have};
-use crate::world::{PROGRAM, Process, World};
-
-/// Whether a small disk can be made: in a mount namespace of its own, so that it goes with
-/// the process.
-fn available() -> Result<(), Missing> {
-    let made = Command::new("unshare").args(["--mount", "true"]).output();
-    match made {
-        Ok(output) if output.status.success() => Ok(()),
-        _ => Err(Missing(
-            "root, and unshare(1) of util-linux, for a small disk".into(),
-        )),
-    }
-}
+use crate::support::have;
+use crate::world::{PROGRAM, Process, World, own_mounts};
 
 #[test]
 fn a_full_disk_is_said_and_harms_nothing_else() {
-    if !have(available()) {
+    if !have(own_mounts("for a small disk")) {
         return;
     }
     let world = World::new("30s");

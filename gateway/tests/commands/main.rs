@@ -15,6 +15,7 @@ mod copying;
 mod demo;
 mod dying;
 mod full_disk;
+mod lacking;
 mod one_way;
 mod pinned;
 mod resting;

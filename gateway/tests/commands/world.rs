@@ -14,6 +14,8 @@ use std::thread::{self, JoinHandle};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
+use crate::support::Missing;
+
 /// Tells a process to end with this one, whatever happens.
 const PARENT: &str = "MADGATE_PARENT";
 
@@ -229,6 +231,17 @@ fn list(top: &Path, folder: &Path, names: &mut Vec<String>) {
         if path.symlink_metadata().unwrap().is_dir() {
             list(top, &path, names);
         }
+    }
+}
+
+/// Whether a process can have mounts that nobody else sees, and that go with it: `why` it should.
+pub(crate) fn own_mounts(why: &str) -> Result<(), Missing> {
+    let made = Command::new("unshare").args(["--mount", "true"]).output();
+    match made {
+        Ok(output) if output.status.success() => Ok(()),
+        _ => Err(Missing(format!(
+            "root, and unshare(1) of util-linux, {why}"
+        ))),
     }
 }
 

@@ -53,6 +53,7 @@ pub use limits::{
 pub use link::{EstablishedLink, LinkEvent, LinkKind, LinkRequest, Party, WakeParty};
 
 use crate::cluster::{Cluster, NodeId};
+use crate::error::remedy;
 use crate::handshake::{Member, SessionKey};
 use agent::Agent;
 use dials::DialKey;
@@ -221,7 +222,7 @@ pub enum StartError {
         source: io::Error,
     },
     /// The system refuses descriptors or a thread.
-    #[error("the system refuses what the conductor needs")]
+    #[error("the system refuses what the conductor needs{}", remedy(.0))]
     System(#[source] io::Error),
 }
 
@@ -232,7 +233,9 @@ fn hint(endpoint: &Endpoint, error: &io::Error) -> String {
         Endpoint::Shm { directory, .. } | Endpoint::Hsl { directory, .. } => Some(directory),
         _ => None,
     };
+    let known = remedy(error);
     match (error.kind(), folder) {
+        _ if !known.is_empty() => known.to_owned(),
         (Kind::AddrInUse, _) => "; is this node running already?".to_owned(),
         (Kind::AddrNotAvailable, _) => {
             "; is this host the one that the cluster file names?".to_owned()
