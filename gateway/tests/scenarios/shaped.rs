@@ -119,6 +119,8 @@ enum Ways {
     All,
     /// Streams there only.
     There,
+    /// Streams there and back at once, only.
+    AtOnce,
 }
 
 /// Streams through all of a row, and over its slowest link.
@@ -131,16 +133,22 @@ fn slower_link_decides(megabits: &[u32], ways: &Ways) {
     let last = megabits.len();
     let slowest = (0..last).min_by_key(|place| megabits[*place]).unwrap();
     let way = |ends: [usize; 2]| (ends[0], ends[1]);
-    for (name, whole, direct) in [
+    let (there, back) = (
         ("there", [0, last], [slowest, slowest + 1]),
         ("and back", [last, 0], [slowest + 1, slowest]),
-    ] {
+    );
+    let one_way: &[_] = match ways {
+        Ways::All => &[there, back],
+        Ways::There => &[there],
+        Ways::AtOnce => &[],
+    };
+    for &(name, whole, direct) in one_way {
         alternate(&format!("{megabits:?} Mbit/s {name}"), LEAST, || {
             (row.rates(&[way(whole)])[0], row.rates(&[way(direct)])[0])
         });
-        if *ways == Ways::There {
-            return;
-        }
+    }
+    if *ways == Ways::There {
+        return;
     }
     let slower = |rates: Vec<f64>| rates.into_iter().reduce(f64::min).unwrap();
     alternate(&format!("{megabits:?} Mbit/s both ways"), LEAST, || {
@@ -173,6 +181,11 @@ fn two_gateways_to_a_slower_network() {
 #[test]
 fn one_gateway_to_a_slow_network() {
     slower_link_decides(&[1000, 100], &Ways::All);
+}
+
+#[test]
+fn one_gateway_between_slow_networks() {
+    slower_link_decides(&[100, 100], &Ways::AtOnce);
 }
 
 #[test]
