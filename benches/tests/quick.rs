@@ -1,5 +1,5 @@
-//! The benches as their users run them, one short round each: figures are there for everything that
-//! was asked for, and a mistake in the command line is told before anything is measured.
+//! The relay bench as its users run it, one short round: figures are there for everything that was
+//! asked for. And of every bench: a mistake in the command line is told before anything is measured.
 
 use std::process::{Command, Output};
 

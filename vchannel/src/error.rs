@@ -344,6 +344,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_the_system_has_no_more_of_is_named_with_what_to_raise() {
+        for (error, what) in [
+            (Errno::MFILE, "raise `ulimit -n`"),
+            (Errno::NFILE, "`sysctl fs.file-max`"),
+            (Errno::AGAIN, "raise `ulimit -u`"),
+        ] {
+            let said = OpenError::System(error.into()).to_string();
+            assert!(said.contains(what), "{said}");
+        }
+        let other = io::Error::from(Errno::IO);
+        assert_eq!(remedy(&other), "");
+        assert_eq!(remedy(&io::Error::other("no number")), "");
+    }
+
+    #[test]
     fn one_message_and_several() {
         let restarted = |messages| {
             let node = "b0".to_owned();

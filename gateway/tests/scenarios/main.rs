@@ -18,7 +18,7 @@
 //! hosts (`remote_write`).
 //!
 //! Scenarios that measure take turns, so that none measures another; those that do not
-//! (`cut`, `dead_peers`, `ring`) run beside each other. None asserts how long anything
+//! (`cut`, `dead_peers`, `remote_write`, `ring`) run beside each other. None asserts how long anything
 //! takes: what is compared was measured side by side, in rounds that alternate.
 
 #![allow(clippy::unwrap_used, reason = "where something is missing a test ends")]

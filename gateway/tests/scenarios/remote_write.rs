@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use madgate_tm::conformance::has_card;
 use madgate_tm::hsl::Card;
 
-use crate::stage::{Counts, Plan, Process, await_messages};
+use crate::stage::{Counts, Plan, Process, await_messages, beside_others};
 use crate::support::have;
 use crate::support::netns::{Host, Rate, available, link};
 
@@ -82,6 +82,7 @@ fn messages_cross_from_tcp_to_a_card_and_back() {
     let Some(hosts) = Hosts::new() else {
         return;
     };
+    let _turn = beside_others();
     let mut nodes = [0, 1, 2].map(|place| hosts.start(place));
     for bytes in [8, 5000, 1 << 20] {
         let [near, _, far] = &mut nodes;
@@ -102,6 +103,7 @@ fn a_gateway_that_is_killed_between_them_loses_nothing() {
     let Some(hosts) = Hosts::new() else {
         return;
     };
+    let _turn = beside_others();
     let mut nodes = [0, 1, 2].map(|place| hosts.start(place));
     for bytes in [100, 1 << 20] {
         let [near, gateway, far] = &mut nodes;

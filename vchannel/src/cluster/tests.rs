@@ -479,13 +479,28 @@ fn connections_are_tuned_by_network() {
 fn the_fast_ways_of_the_ends_can_be_switched_off() {
     let defaults = demo();
     let settings = defaults.endpoint_settings();
-    let keys = settings.switches().map(|(key, _)| key);
-    assert_eq!(settings.switches(), keys.map(|key| (key, true)));
-    for switched_off in keys {
+    // Which setting each key is of, said apart from the list that is read by.
+    let fields: [fn(&EndpointSettings) -> bool; 8] = [
+        |it| it.leads,
+        |it| it.straight,
+        |it| it.gather,
+        |it| it.bundles,
+        |it| it.alone,
+        |it| it.whole,
+        |it| it.ramps,
+        |it| it.sized_by_speed,
+    ];
+    let keys = "leads straight gather bundles alone whole ramps sized_by_speed";
+    let keys: Vec<_> = keys.split(' ').collect();
+    assert!(settings.switches().map(|(key, _)| key) == keys[..]);
+    assert!(settings.switches().iter().all(|(_, is_on)| *is_on));
+    for &switched_off in &keys {
         let off = format!("[endpoint]\n{switched_off} = false\n\n[gateway]");
         let cluster = changed("[gateway]", &off).unwrap();
-        let expected = keys.map(|key| (key, key != switched_off));
-        assert_eq!(cluster.endpoint_settings().switches(), expected);
+        let settings = cluster.endpoint_settings();
+        for (key, is_on) in keys.iter().zip(fields) {
+            assert_eq!(is_on(settings), *key != switched_off, "{key}");
+        }
     }
     assert!(defaults.gateway_settings().gather);
     let cluster = changed("[gateway]", "[gateway]\ngather = false").unwrap();
