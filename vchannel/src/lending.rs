@@ -145,6 +145,7 @@ pub(crate) fn send(channel: &Channel, flow: u32, message: u32, lent: &[Lent<'_>]
             if let Some(control) = slot.flow.poll_control() {
                 core.push_control(link, &control);
             }
+            core.note_deadline(flow);
             (link, core.output(link), transmit, seen)
         };
         inner.flush_dirty();

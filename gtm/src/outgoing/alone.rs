@@ -66,6 +66,7 @@ impl<D: Clone> Outgoing<D> {
         encoded::seal(frame);
         if self.sent.is_empty() {
             self.last_progress = now();
+            self.waits_since = self.last_progress;
             self.probes = 0;
             self.speed.begin(self.delivered, self.last_progress);
         }

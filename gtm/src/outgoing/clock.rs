@@ -78,7 +78,11 @@ impl<D: Clone> Outgoing<D> {
     }
 
     fn probe_wait(&self) -> Duration {
-        backoff(PROBE_FIRST, PROBE_MOST, self.probes)
+        backoff(
+            PROBE_FIRST.max(2 * self.usual_wait),
+            PROBE_MOST,
+            self.probes,
+        )
     }
 
     /// Between half of `wait` and all of it, so that many flows do not retry at once.

@@ -124,6 +124,7 @@ impl<D: Clone> Outgoing<D> {
             self.ask_for_credit();
         } else if nothing_under_way {
             self.last_progress = now;
+            self.waits_since = now;
             // Those of a rest in a message are no sign that this is lost.
             self.probes = 0;
             self.speed.begin(self.delivered, now);
@@ -142,6 +143,10 @@ impl<D: Clone> Outgoing<D> {
             let frame_bytes = encoded::frame_bytes(rest);
             let end = self.position + encoded::charge(rest);
             if end > self.granted {
+                break;
+            }
+            let is_under_way = taken > 0 || !self.sent.is_empty();
+            if is_under_way && frame_bytes == rest.len() && self.is_lead_early(rest, end) {
                 break;
             }
             let (frame, behind) = rest.split_at_mut(frame_bytes);
@@ -166,6 +171,20 @@ impl<D: Clone> Outgoing<D> {
             what: SentFrames::Frames(bytes.clone()),
         });
         Some(Transmit::Frames(bytes))
+    }
+
+    /// Whether a small frame that would end at `end`, the last before a block of its message, is to
+    /// wait for that: there is no credit for any of it, and alone the frame completes nothing. It
+    /// would only wake its destination.
+    fn is_lead_early(&self, frame: &[u8], end: u64) -> bool {
+        // What is taken from is at the front.
+        let Some(Pending::Block(part)) = self.pending.get(1) else {
+            return false;
+        };
+        frame.len() <= LEAD_BYTES
+            && encoded::message(frame) == part.message
+            && !encoded::has_any(frame, Flags::END.with(Flags::ABORT))
+            && self.fragment_length(part, end, true).is_none()
     }
 
     /// Whether the frame that ends at `end`, with `behind` next to it, asks for credit:
@@ -198,9 +217,13 @@ impl<D: Clone> Outgoing<D> {
 
     /// Whether it is time to ask for credit at `position`: once in half a window. The destination
     /// grants more by itself while what arrives is consumed; asked with each frame, it would grant
-    /// as much as each frame takes, and answer every one.
+    /// as much as each frame takes, and answer every one. Where it has answered that there is no
+    /// more, as a gateway between has not for instance, it is asked less often.
     fn may_ask(&self, position: u64) -> bool {
-        let window = self.granted.saturating_sub(self.delivered);
+        let mut window = self.granted.saturating_sub(self.delivered);
+        if self.asks_in_vain > 0 {
+            window = window.max(self.last_window) << self.asks_in_vain;
+        }
         position.saturating_sub(self.asked_at) >= window / 2
     }
 
@@ -209,30 +232,11 @@ impl<D: Clone> Outgoing<D> {
         let Some(Pending::Block(part)) = self.pending.front() else {
             return None;
         };
-        let descriptor_bytes = if part.described {
-            DESCRIPTOR_BYTES as u64
-        } else {
-            0
-        };
-        let fixed = descriptor_bytes + CHARGE_PER_FRAME;
-        let remaining = part.range.end - part.range.start;
-        let whole = remaining.min(self.largest_now(part.range.start, remaining));
-        let credit = self.granted.saturating_sub(self.position);
-        let length = if whole + fixed <= credit {
-            whole
-        } else if self.position - self.delivered >= 2 * whole {
-            return None;
-        } else {
-            let fits = credit.saturating_sub(fixed);
-            let worth_it = fits >= LEAST_FRAGMENT_BYTES || (fits > 0 && self.sent.is_empty());
-            if !worth_it {
-                return None;
-            }
-            fits
-        };
-        let is_last = length == remaining;
+        let descriptor_bytes = part.descriptor_bytes();
+        let length = self.fragment_length(part, self.position, !self.sent.is_empty())?;
+        let is_last = length == part.range.end - part.range.start;
         let is_alone = is_last && self.pending.len() == 1 && self.tail.is_empty();
-        let end = self.position + length + fixed;
+        let end = self.position + length + descriptor_bytes + CHARGE_PER_FRAME;
         let want = if is_alone {
             std::mem::take(&mut self.acknowledgement_wanted)
         } else {
@@ -272,6 +276,28 @@ impl<D: Clone> Outgoing<D> {
         });
         self.position = end;
         Some(transmit)
+    }
+
+    /// Bytes of the block in its next fragment, if that may leave at `position`.
+    fn fragment_length(
+        &self,
+        part: &BlockRange<D>,
+        position: u64,
+        is_under_way: bool,
+    ) -> Option<u64> {
+        let fixed = part.descriptor_bytes() + CHARGE_PER_FRAME;
+        let remaining = part.range.end - part.range.start;
+        let whole = remaining.min(self.largest_now(part.range.start, remaining));
+        let credit = self.granted.saturating_sub(position);
+        if whole + fixed <= credit {
+            return Some(whole);
+        }
+        if position - self.delivered >= 2 * whole {
+            return None;
+        }
+        let fits = credit.saturating_sub(fixed);
+        let is_worth_it = fits >= LEAST_FRAGMENT_BYTES || (fits > 0 && !is_under_way);
+        is_worth_it.then_some(fits)
     }
 
     /// The largest fragment now, of a block of which so many bytes have been sent and so many

@@ -65,8 +65,13 @@ pub const OPENING_RETRY_FIRST: Duration = Duration::from_millis(50);
 pub const LINK_RETRY_FIRST: Duration = Duration::from_millis(2);
 /// The longest wait before an opening is repeated.
 pub const OPENING_RETRY_MOST: Duration = Duration::from_millis(500);
-/// The first wait for credit before the destination is asked; doubles up to [`PROBE_MOST`].
+/// The first wait for credit before the destination is asked, or twice as long as such waits take of
+/// late, if that is longer: where many flows take turns, each of them waits, and nothing is lost.
+/// Doubles up to [`PROBE_MOST`].
 pub const PROBE_FIRST: Duration = Duration::from_millis(100);
+/// Credit is asked for half as often each time that there was no more, but not more often than this
+/// in a row: every four windows then.
+const ASKS_IN_VAIN: u32 = 3;
 /// The longest wait between two probes.
 pub const PROBE_MOST: Duration = Duration::from_secs(2);
 /// After this many probes that were answered, though nothing of what is under way arrived,
@@ -189,6 +194,10 @@ pub struct Outgoing<D> {
     credit_asked: bool,
     /// Where a frame or a probe asked for credit last.
     asked_at: u64,
+    /// How often in a row the answer was that there is no more; [`ASKS_IN_VAIN`] at most.
+    asks_in_vain: u32,
+    /// What was granted beyond what was delivered, when more was granted last.
+    last_window: u64,
     speed: Speed,
 
     next_message: u32,
@@ -204,6 +213,10 @@ pub struct Outgoing<D> {
     attempts: u32,
     /// When the last credit came, or the last frame left while there was none outstanding.
     last_progress: Time,
+    /// Since when something is waited for: it moved last then, or left with nothing before it.
+    waits_since: Time,
+    /// How long such a wait takes, at most, of late.
+    usual_wait: Duration,
     probes: u32,
     /// How many probes without progress make it send again.
     patience: u32,
@@ -242,6 +255,8 @@ impl<D: Clone> Outgoing<D> {
             granted: 0,
             credit_asked: false,
             asked_at: 0,
+            asks_in_vain: 0,
+            last_window: 0,
             speed: Speed::default(),
             next_message: 0,
             delivered_messages: 0,
@@ -251,6 +266,8 @@ impl<D: Clone> Outgoing<D> {
             last_refusal: None,
             attempts: 0,
             last_progress: now,
+            waits_since: now,
+            usual_wait: Duration::ZERO,
             probes: 0,
             patience: RESEND_AFTER_PROBES,
             control: None,
@@ -315,6 +332,13 @@ impl<D: Clone> Outgoing<D> {
             .wrapping_sub(message)
             .wrapping_sub(1)
             < u32::MAX / 2
+    }
+
+    /// Whether the flow is admitted: its next deadline comes no sooner than what is sent or arrives
+    /// meanwhile allows, but for probes of what is sent after a rest.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.state == State::Open
     }
 
     /// Whether everything that was pushed is delivered.

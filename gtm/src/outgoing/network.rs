@@ -1,6 +1,6 @@
 //! What the network tells a flow's source: credit, refusals, and how its link does.
 
-use super::{Failure, Outgoing, RESEND_AFTER_PROBES, State};
+use super::{ASKS_IN_VAIN, Failure, Outgoing, PROBE_MOST, RESEND_AFTER_PROBES, State};
 use crate::time::Time;
 use crate::wire::{Header, Kind, Refusal};
 
@@ -21,16 +21,24 @@ impl<D: Clone> Outgoing<D> {
                 self.rewind(delivered);
                 self.granted = granted;
                 self.state = State::Open;
+                self.waits_since = now;
                 self.note_progress();
             }
             State::Open => {
+                if self.credit_asked && delivered >= self.asked_at {
+                    self.note_answer(granted > self.granted);
+                }
                 if delivered > self.delivered || granted > self.granted {
+                    self.note_wait(now);
                     self.note_progress();
                     self.patience = RESEND_AFTER_PROBES;
                 }
                 self.release(delivered);
                 self.speed.note(delivered, now);
-                self.granted = self.granted.max(granted);
+                if granted > self.granted {
+                    self.granted = granted;
+                    self.last_window = granted - delivered;
+                }
                 if self.probes >= self.patience && !self.sent.is_empty() {
                     self.patience = self.patience.saturating_mul(2);
                     self.interruptions += 1;
@@ -116,6 +124,22 @@ impl<D: Clone> Outgoing<D> {
         if self.is_unfinished() {
             self.stuck_since.get_or_insert(now);
         }
+    }
+
+    /// Whether there was more, when more was asked for.
+    fn note_answer(&mut self, was_more: bool) {
+        self.asks_in_vain = if was_more {
+            0
+        } else {
+            ASKS_IN_VAIN.min(self.asks_in_vain + 1)
+        };
+    }
+
+    /// What was waited for has come, in part at least.
+    fn note_wait(&mut self, now: Time) {
+        let waited = now.since(std::mem::replace(&mut self.waits_since, now));
+        let before = self.usual_wait - self.usual_wait / 32;
+        self.usual_wait = before.max(waited).min(PROBE_MOST / 2);
     }
 
     fn note_progress(&mut self) {

@@ -6,7 +6,9 @@ use bytes::{Buf, Bytes, BytesMut};
 
 use super::Outgoing;
 use super::bundle::Joinable;
-use crate::wire::{BUNDLED_BYTES, Descriptor, Flags, HEADER_BYTES, Header, Kind, encoded};
+use crate::wire::{
+    BUNDLED_BYTES, DESCRIPTOR_BYTES, Descriptor, Flags, HEADER_BYTES, Header, Kind, encoded,
+};
 
 /// Small frames are gathered in pieces of this size.
 const TAIL_BYTES: usize = 64 << 10;
@@ -47,6 +49,17 @@ pub(super) struct BlockRange<D> {
     pub(super) described: bool,
     /// Whether the message ends with the last byte of `range`.
     pub(super) ends_message: bool,
+}
+
+impl<D> BlockRange<D> {
+    /// Bytes in front of the first of `range`.
+    pub(super) const fn descriptor_bytes(&self) -> u64 {
+        if self.described {
+            DESCRIPTOR_BYTES as u64
+        } else {
+            0
+        }
+    }
 }
 
 /// Something that was sent and is not delivered.

@@ -147,6 +147,7 @@ impl Core {
             self.note_failure(index, now);
         }
         self.wake_flow(index);
+        self.note_deadline(index);
     }
 
     /// Says, once the header of a data frame is there, where its payload belongs. The

@@ -41,11 +41,7 @@ fn run(inner: &Arc<Inner>) {
             gather(inner);
             continue;
         }
-        let order = {
-            let mut core = inner.lock();
-            core.background_parked = false;
-            mem::take(&mut core.order)
-        };
+        let order = mem::take(&mut inner.lock().order);
         match order {
             Order::Drive => drive(inner),
             Order::Pass => drive_once(inner),

@@ -4,6 +4,7 @@
 //! held for a batch of frames at a time, never while a thread sends, receives or sleeps.
 
 use std::collections::{HashMap, VecDeque};
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,8 +24,7 @@ use crate::topology::Routes;
 /// How often flows are looked at for what is due, while there is something.
 const SWEEP: Duration = Duration::from_millis(10);
 
-/// How long at most until the next look, while a flow has deadlines: what arrives or is
-/// packed meanwhile may bring a nearer one.
+/// How long at most until the next look, while a flow is not carried.
 pub(super) const SWEEP_MOST: Duration = Duration::from_millis(50);
 
 /// Two small messages within this time are a burst: the second and what follows gather.
@@ -93,17 +93,16 @@ pub(crate) struct Core {
     pub(super) lost_at: Option<Time>,
     /// When sources that have fallen silent are to be looked for.
     pub(super) forget_at: Option<Time>,
-    /// Whether there was no deadline before: a driver that sleeps does not know of one.
+    /// Whether there was no deadline before, or none as near: a driver that sleeps does not know.
     pub(super) has_first_deadline: bool,
     /// Callers inside a wait.
     pub(super) callers: usize,
     /// Waits that began so far.
     pub(super) waits: u64,
-    /// Whether nobody looks at this session: the last caller that leaves unparks the progress
-    /// thread.
-    pub(super) background_parked: bool,
+    /// Whether the ticker looks at this session no longer, until the last caller leaves.
+    pub(super) is_forgotten: bool,
     /// `messages_claimed` when that was decided last.
-    pub(super) claimed_when_parked: Option<u64>,
+    pub(super) claimed_when_forgotten: Option<u64>,
     /// What the progress thread is to do next.
     pub(super) order: Order,
     pub(super) next_seed: u64,
@@ -154,8 +153,8 @@ impl Core {
             has_first_deadline: false,
             callers: 0,
             waits: 0,
-            background_parked: false,
-            claimed_when_parked: None,
+            is_forgotten: false,
+            claimed_when_forgotten: None,
             order: Order::Rest,
             next_seed: incarnation,
             settings,
@@ -331,6 +330,16 @@ impl Core {
         self.mark_dirty(link_index);
         if self.sweep_at.is_none() {
             self.sweep_at = Some(Time(0));
+            self.has_first_deadline = true;
+        }
+    }
+
+    /// A flow may have a nearer deadline than before.
+    pub(crate) fn note_deadline(&mut self, index: u32) {
+        if let Some(at) = self.out_flows[index as usize].flow.next_deadline()
+            && self.sweep_at.is_none_or(|sweep| at < sweep)
+        {
+            self.sweep_at = Some(at);
             self.has_first_deadline = true;
         }
     }
@@ -551,11 +560,11 @@ impl Core {
         Some(id)
     }
 
-    /// A caller's wait is over. Returns whether the progress thread is to be unparked: it may
-    /// have to take over.
-    pub(super) const fn leave(&mut self) -> bool {
+    /// A caller's wait is over. Returns whether the ticker is to look at the session again: the
+    /// progress thread may have to take over.
+    pub(super) fn leave(&mut self) -> bool {
         self.callers -= 1;
-        self.background_parked && self.callers == 0
+        self.callers == 0 && mem::take(&mut self.is_forgotten)
     }
 
     /// Whether there is something to do that the driver does.
@@ -650,7 +659,10 @@ impl Core {
                 let Some(again) = idle_retry else { continue };
                 at = again;
             }
-            let at = at.clamp(now + SWEEP, now + SWEEP_MOST);
+            if !self.out_flows[index].flow.is_open() {
+                at = at.min(now + SWEEP_MOST);
+            }
+            let at = at.max(now + SWEEP);
             next = Some(next.map_or(at, |next| next.min(at)));
         }
         self.sweep_at = next;

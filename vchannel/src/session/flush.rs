@@ -102,6 +102,9 @@ impl Inner {
             drop(core);
             let flushed = flush_lanes(lanes);
             core = self.lock();
+            if std::mem::take(&mut core.has_first_deadline) {
+                self.wake_sleeping_driver();
+            }
             if let Err(error) = flushed {
                 lanes.urgent.is_blocked = true;
                 lanes.bulk.is_blocked = true;
@@ -254,6 +257,10 @@ impl Core {
                 }
             };
             turn.send_lead_alone();
+            if !self.out_flows[flow as usize].flow.is_open() {
+                // It may just have asked to be admitted.
+                self.note_deadline(flow);
+            }
             self.end_turn(index, flow, emptied);
         }
         false

@@ -39,7 +39,7 @@ mod wait;
 mod whole;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
@@ -88,6 +88,8 @@ pub(crate) struct Inner {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) node: NodeId,
     conductor: Arc<Conductor>,
+    /// Itself, for the ticker to look at.
+    this: Weak<Inner>,
     core: Mutex<Core>,
     /// How callers wait.
     wait_policy: WaitPolicy,
@@ -168,10 +170,11 @@ impl Session {
     ) -> Result<Self, OpenError> {
         let waker = poller.waker();
         let core = Core::new(Arc::clone(&cluster), node, incarnation);
-        let inner = Arc::new(Inner {
+        let inner = Arc::new_cyclic(|this| Inner {
             cluster,
             node,
             conductor,
+            this: this.clone(),
             wait_policy: core.settings().wait,
             goes_straight: core.settings().straight,
             core: Mutex::new(core),

@@ -11,15 +11,13 @@
 //!     ^            <── drive ───────────────  nobody has called since the last one
 //!     │            <── one pass ────────────  messages are claimed, and nobody waits
 //!     └── drives        ·                     callers wait for long: they drive; it forgets
-//!                       ·                     the session, and the last caller says when it
-//!                       ·                     leaves (`background_parked`)
+//!                       ·                     the session until the last of them leaves
 //! ```
 
-use std::io;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
-use std::thread;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::Duration;
+use std::{io, mem, thread};
 
 use super::Inner;
 
@@ -27,11 +25,11 @@ use super::Inner;
 const TICK: Duration = Duration::from_millis(1);
 
 /// Ticks without a new call, with a caller inside, after which a session is forgotten.
-const TICKS_TO_PARK: u32 = 50;
+const TICKS_TO_FORGET: u32 = 50;
 
 /// The same where nothing has come since it was forgotten last: its caller only looks now and then
 /// whether it is to end, say.
-const TICKS_TO_PARK_AGAIN: u32 = 4;
+const TICKS_TO_FORGET_AGAIN: u32 = 4;
 
 /// What a progress thread is to do.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +50,7 @@ static WATCHED: Mutex<Vec<Watched>> = Mutex::new(Vec::new());
 static COMING: Mutex<Coming> = Mutex::new(Coming {
     sessions: Vec::new(),
     is_running: false,
+    is_waiting: false,
 });
 /// There is one.
 static CAME: Condvar = Condvar::new();
@@ -59,6 +58,8 @@ static CAME: Condvar = Condvar::new();
 struct Coming {
     sessions: Vec<Watched>,
     is_running: bool,
+    /// Whether the thread sleeps until one comes.
+    is_waiting: bool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -78,11 +79,14 @@ pub(super) fn start() -> io::Result<()> {
 }
 
 /// Looks at `inner` from the next tick on, if it does not yet.
-pub(super) fn watch(inner: &Arc<Inner>) {
+pub(super) fn watch(inner: &Inner) {
     if !inner.is_watched.swap(true, Ordering::SeqCst) {
         let watched = Watched::new(inner);
-        lock(&COMING).sessions.push(watched);
-        CAME.notify_one();
+        let mut coming = lock(&COMING);
+        coming.sessions.push(watched);
+        if mem::take(&mut coming.is_waiting) {
+            CAME.notify_one();
+        }
     }
 }
 
@@ -99,6 +103,7 @@ fn run() {
     loop {
         let mut coming = lock(&COMING);
         while is_empty && coming.sessions.is_empty() {
+            coming.is_waiting = true;
             coming = CAME.wait(coming).unwrap_or_else(PoisonError::into_inner);
         }
         drop(coming);
@@ -120,10 +125,10 @@ struct Watched {
 }
 
 impl Watched {
-    fn new(inner: &Arc<Inner>) -> Self {
+    fn new(inner: &Inner) -> Self {
         let core = inner.lock();
         Self {
-            inner: Arc::downgrade(inner),
+            inner: Weak::clone(&inner.this),
             quiet_ticks: 0,
             waits: core.waits,
             claimed: core.messages_claimed,
@@ -146,15 +151,15 @@ impl Watched {
         (self.waits, self.claimed) = (core.waits, core.messages_claimed);
         if core.callers > 0 {
             self.quiet_ticks = if is_quiet { self.quiet_ticks + 1 } else { 0 };
-            let ticks = match core.claimed_when_parked {
-                Some(claimed) if claimed == self.claimed => TICKS_TO_PARK_AGAIN,
-                _ => TICKS_TO_PARK,
+            let ticks = match core.claimed_when_forgotten {
+                Some(claimed) if claimed == self.claimed => TICKS_TO_FORGET_AGAIN,
+                _ => TICKS_TO_FORGET,
             };
             if self.quiet_ticks < ticks {
                 return true;
             }
-            core.background_parked = true;
-            core.claimed_when_parked = Some(self.claimed);
+            core.is_forgotten = true;
+            core.claimed_when_forgotten = Some(self.claimed);
             inner.is_watched.store(false, Ordering::SeqCst);
             return false;
         }

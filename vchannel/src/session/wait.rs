@@ -10,8 +10,7 @@
 //! | the driver, if it is the progress thread | a caller that comes, and wants to drive itself | `background_drives` |
 //! | a caller that does not drive, on `changed` | [`wake_waiters`](Inner::wake_waiters) | anything changes that it may wait for |
 //! | | [`pass_the_wheel`](Inner::pass_the_wheel) | the driver leaves: one of them takes over |
-//! | the progress thread, parked | the [`ticker`](super::ticker) | nobody has called for a tick, or messages are claimed without waiting |
-//! | | [`wait`](Inner::wait) | the last caller has left, and the ticker looks no longer |
+//! | the progress thread, parked | the [`ticker`](super::ticker), which [`wait`](Inner::wait) sees to when the last caller leaves | nobody has called for a tick, or messages are claimed without waiting |
 //! | | [`start_gathering`](Inner::start_gathering) | small messages are left for it to send |
 //!
 //! Against lost wake-ups each sleeper says first that it will sleep, and then looks once more
@@ -29,6 +28,7 @@ use super::Inner;
 use super::core::Core;
 use super::driver::{Driver, Patience};
 use super::input::Straight;
+use super::ticker;
 use crate::cluster::WaitPolicy;
 
 /// How long a caller that does not drive sleeps before it looks again whether somebody
@@ -113,11 +113,11 @@ impl Inner {
             driver
         };
         let mut found = None;
-        let mut wakes_background = false;
+        let mut is_unwatched = false;
         let mut look = |core: &mut Core| {
             found = ready(core);
             if found.is_some() {
-                wakes_background = core.leave();
+                is_unwatched = core.leave();
             }
             found.is_some()
         };
@@ -149,10 +149,10 @@ impl Inner {
             }
         }
         if found.is_none() {
-            wakes_background = self.lock().leave();
+            is_unwatched = self.lock().leave();
         }
-        if wakes_background {
-            self.unpark_background();
+        if is_unwatched {
+            ticker::watch(self);
         }
         found
     }

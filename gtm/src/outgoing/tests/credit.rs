@@ -77,6 +77,48 @@ fn a_frame_that_finds_no_credit_asks_once() {
 }
 
 #[test]
+fn who_is_told_that_there_is_no_more_asks_less_often() {
+    // As a gateway of little memory does, which grants a window when it has passed one on.
+    let window = 8 * SMALL;
+    let mut source = Source::opened(SMALL + window);
+    let mut asked = Vec::new();
+    for turn in 1..=20 {
+        for _ in 0..10 {
+            source.push_small();
+        }
+        let granted = SMALL + turn * window;
+        let frames = source.frames();
+        let in_frames = frames.iter().filter(|(it, _)| it.flags.has(Flags::WANT));
+        let probes = source.control().into_iter().count();
+        asked.push(in_frames.count() + probes);
+        // What the destination says, and what the gateway does some time later.
+        source.credit(granted, granted);
+        assert!(source.frames().is_empty());
+        source.control();
+        source.credit(granted, granted + window);
+    }
+    // Once in four windows, in the end.
+    assert!(asked[8..].iter().sum::<usize>() <= 3, "{asked:?}");
+    // When there is more again it asks as others do.
+    let window = 64 * SMALL;
+    source.frames();
+    let mut granted = SMALL + 21 * 8 * SMALL;
+    let mut asked = 0;
+    for _ in 0..10 {
+        for _ in 0..70 {
+            source.push_small();
+        }
+        let delivered = granted;
+        granted += window;
+        source.credit(delivered, granted);
+        let frames = source.frames();
+        let in_frames = frames.iter().filter(|(it, _)| it.flags.has(Flags::WANT));
+        asked += in_frames.count() + source.control().into_iter().count();
+    }
+    assert!(asked >= 7, "{asked}");
+}
+
+#[test]
 fn fragments_are_cut_to_credit_when_nothing_else_is_under_way() {
     let mut source = Source::opened(SMALL + 136 + 600);
     source.push_block(2500);

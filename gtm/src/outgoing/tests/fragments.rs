@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::super::{FragmentHead, Transmit};
-use super::{Settings, Source, descriptor};
+use super::{SMALL, Settings, Source, descriptor};
 use crate::wire::{DESCRIPTOR_BYTES, Flags, HEADER_BYTES, Header, LEAD_BYTES};
 
 #[test]
@@ -116,7 +116,7 @@ impl Source {
         }
     }
 
-    /// A message of a small block and a large one.
+    /// A message of a small block and a large one, which costs [`SMALL_AND_LARGE`].
     fn push_small_and_large(&mut self, small: usize) {
         let message = self.outgoing.begin_message();
         let length = u64::try_from(small).unwrap();
@@ -127,6 +127,32 @@ impl Source {
         self.outgoing
             .push_block(message, 1, descriptor(50_000), block, true);
     }
+}
+
+/// What a message of a small block of 8 bytes and a large one costs: two descriptors, two frames.
+const SMALL_AND_LARGE: u64 = 50_008 + 2 * (8 + 128);
+
+#[test]
+fn a_small_frame_stays_with_its_block_while_there_is_no_credit_for_that() {
+    let mut source = Source::with_fragments(256 << 10).and_opened(SMALL + SMALL_AND_LARGE + 1000);
+    source.push_small_and_large(8);
+    source.push_small();
+    source.push_small_and_large(8);
+    // The one before them leaves; of theirs nothing does, which would be of no use yet.
+    assert_eq!(source.messages(), [1, 1, 2]);
+    // With credit for some of the block they are on their way.
+    let delivered = SMALL + SMALL_AND_LARGE + SMALL;
+    source.credit(delivered, delivered + 20_000);
+    let lengths: Vec<_> = source.frames().iter().map(|(_, it)| it.len()).collect();
+    assert_eq!(lengths.len(), 2);
+    assert!(lengths[0] == 16 && lengths[1] > 16 << 10);
+}
+
+#[test]
+fn a_small_frame_leaves_before_its_block_where_nothing_is_under_way() {
+    let mut source = Source::with_fragments(256 << 10).and_opened(SMALL + SMALL);
+    source.push_small_and_large(8);
+    assert_eq!(source.frames().len(), 1);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Lost links, frames and hops, and destinations that are not what they were.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 
 use super::super::{
@@ -77,7 +79,36 @@ fn probes_back_off_until_something_moves() {
     }
     source.credit(SMALL * 2, SMALL * 3);
     assert_eq!(source.frames().len(), 1);
-    assert_eq!(source.wait(), PROBE_FIRST);
+    // It took long, and may again.
+    assert_eq!(source.wait(), PROBE_MOST);
+}
+
+#[test]
+fn who_waits_for_its_turn_each_time_is_patient() {
+    let mut source = Source::opened(SMALL * 2);
+    let mut granted = SMALL * 2;
+    let mut after = |turn: Duration| {
+        source.push_small();
+        assert_eq!(source.frames().len(), 1);
+        let first_probe = source.outgoing.next_deadline().unwrap().since(source.now);
+        source.now = source.now + turn;
+        let delivered = granted;
+        granted += SMALL;
+        source.credit(delivered, granted);
+        first_probe
+    };
+    let turn = 3 * PROBE_FIRST;
+    assert_eq!(after(turn), PROBE_FIRST);
+    assert_eq!(after(turn), 2 * turn);
+    assert_eq!(after(Duration::ZERO), 2 * turn);
+    // As soon as it goes faster, it is forgotten little by little.
+    let mut before = after(Duration::ZERO);
+    assert!(before < 2 * turn);
+    while before > PROBE_FIRST {
+        let now = after(Duration::ZERO);
+        assert!(now < before);
+        before = now;
+    }
 }
 
 #[test]
