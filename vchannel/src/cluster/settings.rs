@@ -52,7 +52,7 @@ pub struct GatewaySettings {
     pub depth: usize,
     /// Bytes of one batch. Default 1 MiB, [`BATCH_BOUNDS`].
     pub batch_bytes: usize,
-    /// Cap on what the engine promises to keep. Default 256 MiB, [`MEMORY_BOUNDS`].
+    /// Cap on what the engine promises to keep. Default 1 GiB, [`MEMORY_BOUNDS`].
     pub memory_bytes: u64,
     /// How its threads wait. Default adaptive.
     pub wait: WaitPolicy,
@@ -152,7 +152,7 @@ impl Default for GatewaySettings {
         Self {
             depth: 2,
             batch_bytes: 1 << 20,
-            memory_bytes: 256 * MIB,
+            memory_bytes: 1024 * MIB,
             wait: WaitPolicy::default(),
             pin: Vec::new(),
             direct_bytes: 16 << 10,

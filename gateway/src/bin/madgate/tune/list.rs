@@ -115,7 +115,7 @@ gateway = { depth = 2, wait = "spin", memory = "64MiB" }
             "network.left.congestion = the system's (the default)\n",
             "channel.main.rate = none (the default)\n",
             "channel.main.weight = 3 (by default 1)\n  how much of a link",
-            "gateway.memory = 64MiB (by default 256MiB)\n",
+            "gateway.memory = 64MiB (by default 1GiB)\n",
             "endpoint.memory = 256MiB (the default)\n",
             "node.b[0-2].rate = 80Mbit/s (by default none)\n",
             "node.*.rate = none (the default)\n",
