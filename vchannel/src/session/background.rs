@@ -1,11 +1,11 @@
 //! The progress thread: it drives the links while no caller does.
 //!
 //! While callers come and go it rests, and the [`ticker`] looks, so that a call never has to wake
-//! it; when no caller has come for a tick it drives; when callers wait for long (they drive) the
-//! last of them wakes it. While callers find messages without waiting for them, it makes one pass
-//! a tick at most: they drive themselves when they have unpacked what is there, which costs less
-//! than what one thread takes in being unpacked by another. While messages come so fast that each would be a system
-//! call of its own, it flushes what gathers, and drives in between.
+//! it; when no caller has come for a tick it drives; while callers wait for long (they drive) nobody
+//! looks, until the last of them leaves. While callers find messages without waiting for them, it
+//! makes one pass a tick at most: they drive themselves when they have unpacked what is there, which
+//! costs less than what one thread takes in being unpacked by another. While messages come so fast
+//! that each would be a system call of its own, it flushes what gathers, and drives in between.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
