@@ -22,7 +22,7 @@ use crate::conductor::{LinkKind, LinkRequest};
 use crate::topology::Routes;
 
 /// How often flows are looked at for what is due, while there is something.
-const SWEEP: Duration = Duration::from_millis(10);
+pub(super) const SWEEP: Duration = Duration::from_millis(10);
 
 /// How long at most until the next look, while a flow is not carried.
 pub(super) const SWEEP_MOST: Duration = Duration::from_millis(50);

@@ -20,7 +20,7 @@ use madgate_tm::{
 use tempfile::TempDir;
 
 use super::Session;
-use super::core::{Core, Gathers, SWEEP_MOST};
+use super::core::{Core, Gathers, SWEEP, SWEEP_MOST};
 use super::driver::{Driver, Patience};
 use super::input::{Input, InputError};
 use super::links::{CONTROL_BYTES_MOST, Link, LinkOutput, OUTBOX_BYTES};
@@ -207,6 +207,34 @@ fn half_a_message_that_is_lost_puts_off_nothing_else() {
     // What a sends is looked after all the same.
     core.wake_flow(0);
     assert!(core.next_deadline().unwrap() <= now + SWEEP_MOST);
+}
+
+#[test]
+fn a_flow_that_is_admitted_is_looked_at_when_something_is_due() {
+    let (_files, a, b) = pair("shm", ["a", "b"]);
+    let channel = a.channel("main").unwrap();
+    let mut packing = channel.begin_packing(b.node()).unwrap();
+    packing.pack_safer(&[1], ReceiveMode::Cheaper).unwrap();
+    packing.end_packing_delivered().unwrap();
+    // With half a message on its way it stays so.
+    let mut half = channel.begin_packing(b.node()).unwrap();
+    for _ in 0..2 {
+        let block = Bytes::from(vec![2; LARGE]);
+        half.pack_owned(block, ReceiveMode::Cheaper).unwrap();
+    }
+    let (inner, now) = (a.inner(), a.inner().now());
+    let mut core = inner.lock();
+    core.sweep_at = Some(now);
+    core.handle_timeout(now);
+    let flow = &core.out_flows[0].flow;
+    assert!(flow.is_open());
+    let due = flow.next_deadline().unwrap();
+    assert_eq!(core.sweep_at, Some(due.max(now + SWEEP)));
+    // What comes between may bring it nearer.
+    core.sweep_at = Some(now + a.cluster().link_timeout());
+    core.note_deadline(0);
+    assert_eq!(core.sweep_at, Some(due));
+    assert!(core.has_first_deadline, "a driver that sleeps is told");
 }
 
 /// A lane whose peer has sent some slots and gone.
