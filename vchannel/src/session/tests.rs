@@ -213,17 +213,17 @@ fn half_a_message_that_is_lost_puts_off_nothing_else() {
 fn a_flow_that_is_admitted_is_looked_at_when_something_is_due() {
     let (_files, a, b) = pair("shm", ["a", "b"]);
     let channel = a.channel("main").unwrap();
-    let mut packing = channel.begin_packing(b.node()).unwrap();
-    packing.pack_safer(&[1], ReceiveMode::Cheaper).unwrap();
-    packing.end_packing_delivered().unwrap();
     // With half a message on its way it stays so.
     let mut half = channel.begin_packing(b.node()).unwrap();
     for _ in 0..2 {
         let block = Bytes::from(vec![2; LARGE]);
         half.pack_owned(block, ReceiveMode::Cheaper).unwrap();
     }
-    let (inner, now) = (a.inner(), a.inner().now());
+    let inner = a.inner();
+    let is_open = |core: &mut Core| core.out_flows[0].flow.is_open().then_some(());
+    inner.wait(None, None, is_open).unwrap();
     let mut core = inner.lock();
+    let now = inner.now();
     core.sweep_at = Some(now);
     core.handle_timeout(now);
     let flow = &core.out_flows[0].flow;
