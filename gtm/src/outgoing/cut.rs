@@ -222,7 +222,8 @@ impl<D: Clone> Outgoing<D> {
     fn may_ask(&self, position: u64) -> bool {
         let mut window = self.granted.saturating_sub(self.delivered);
         if self.asks_in_vain > 0 {
-            window = window.max(self.last_window) << self.asks_in_vain;
+            let windows = 1 << self.asks_in_vain;
+            window = window.max(self.last_window).saturating_mul(windows);
         }
         position.saturating_sub(self.asked_at) >= window / 2
     }

@@ -22,6 +22,8 @@ impl<D: Clone> Outgoing<D> {
                 self.granted = granted;
                 self.state = State::Open;
                 self.waits_since = now;
+                // What there was on the way before says nothing about this one.
+                self.asks_in_vain = 0;
                 self.note_progress();
             }
             State::Open => {
@@ -135,9 +137,14 @@ impl<D: Clone> Outgoing<D> {
         };
     }
 
-    /// What was waited for has come, in part at least.
+    /// What was waited for has come, in part at least. Where nothing was, credit tells of messages
+    /// that are unpacked late, and not how long anything takes.
     fn note_wait(&mut self, now: Time) {
-        let waited = now.since(std::mem::replace(&mut self.waits_since, now));
+        let since = std::mem::replace(&mut self.waits_since, now);
+        if !self.has_undelivered() {
+            return;
+        }
+        let waited = now.since(since);
         let before = self.usual_wait - self.usual_wait / 32;
         self.usual_wait = before.max(waited).min(PROBE_MOST / 2);
     }

@@ -21,7 +21,7 @@ use crate::cluster::{ChannelId, Cluster, EndpointSettings, NodeId};
 use crate::conductor::{LinkKind, LinkRequest};
 use crate::topology::Routes;
 
-/// How often flows are looked at for what is due, while there is something.
+/// How often at most flows are looked at for what is due.
 pub(super) const SWEEP: Duration = Duration::from_millis(10);
 
 /// How long at most until the next look, while a flow is not carried.

@@ -99,6 +99,7 @@ fn who_is_told_that_there_is_no_more_asks_less_often() {
     }
     // Once in four windows, in the end.
     assert!(asked[8..].iter().sum::<usize>() <= 3, "{asked:?}");
+    assert!(source.outgoing.asks_in_vain > 0);
     // When there is more again it asks as others do.
     let window = 64 * SMALL;
     source.frames();
@@ -116,6 +117,22 @@ fn who_is_told_that_there_is_no_more_asks_less_often() {
         asked += in_frames.count() + source.control().into_iter().count();
     }
     assert!(asked >= 7, "{asked}");
+}
+
+#[test]
+fn another_way_is_asked_anew() {
+    let mut source = Source::opened(SMALL * 2);
+    source.push_small();
+    source.push_small();
+    source.frames();
+    source.control();
+    source.credit(SMALL * 2, SMALL * 2);
+    assert!(source.outgoing.asks_in_vain > 0);
+    source.outgoing.handle_link_lost(source.now);
+    source.outgoing.handle_link_up(source.now);
+    source.frames();
+    source.credit(SMALL * 3, SMALL * 3);
+    assert_eq!(source.outgoing.asks_in_vain, 0);
 }
 
 #[test]

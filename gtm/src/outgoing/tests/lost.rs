@@ -112,6 +112,21 @@ fn who_waits_for_its_turn_each_time_is_patient() {
 }
 
 #[test]
+fn credit_that_nobody_waits_for_makes_nobody_patient() {
+    let mut source = Source::opened(SMALL * 3);
+    source.push_small();
+    source.frames();
+    source.credit(SMALL * 2, SMALL * 3);
+    assert!(source.outgoing.is_drained());
+    // The message is unpacked late, for which there is credit then.
+    source.now = source.now + IDLE_CLOSE / 2;
+    source.credit(SMALL * 2, SMALL * 4);
+    source.push_small();
+    assert_eq!(source.frames().len(), 1);
+    assert_eq!(source.wait(), PROBE_FIRST);
+}
+
+#[test]
 fn what_vanished_on_the_way_is_sent_again() {
     let mut source = Source::opened(1 << 20);
     source.push_small();
