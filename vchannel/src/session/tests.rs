@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use madgate_bmm::Policy;
@@ -207,6 +207,28 @@ fn half_a_message_that_is_lost_puts_off_nothing_else() {
     // What a sends is looked after all the same.
     core.wake_flow(0);
     assert!(core.next_deadline().unwrap() <= now + SWEEP_MOST);
+}
+
+#[test]
+fn a_session_whose_caller_has_waited_for_long_is_looked_after_when_it_leaves() {
+    let (_files, a, b) = pair("shm", ["a", "b"]);
+    thread::scope(|scope| {
+        let caller = scope.spawn(|| hear(&b));
+        while !b.inner().lock().is_forgotten {
+            thread::yield_now();
+        }
+        say(&a, &b, 1);
+        assert_eq!(caller.join().unwrap(), 1);
+    });
+    // Nobody calls at b any more, and what comes there is taken in.
+    let channel = a.channel("main").unwrap();
+    let mut packing = channel.begin_packing(b.node()).unwrap();
+    packing.pack_safer(&[2], ReceiveMode::Cheaper).unwrap();
+    packing.end_packing().unwrap();
+    let deadline = Instant::now() + a.cluster().link_timeout();
+    let is_drained = |core: &mut Core| core.is_drained().then_some(());
+    let delivered = a.inner().wait(Some(deadline), None, is_drained);
+    assert!(delivered.is_some());
 }
 
 #[test]
