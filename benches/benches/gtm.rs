@@ -11,7 +11,8 @@ use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_mai
 use madgate_gtm::outgoing::{Settings, Transmit};
 use madgate_gtm::transit::{Lane, LinkId, Run};
 use madgate_gtm::wire::{
-    Descriptor, Flags, HEADER_BYTES, Kind, OPENING_BYTES, Opening, ReceiveMode, SendMode, checksum,
+    Coverage, Descriptor, Flags, HEADER_BYTES, Kind, OPENING_BYTES, Opening, ReceiveMode, SendMode,
+    checksum,
 };
 use madgate_gtm::{Budget, FlowKey, Header, Incoming, Outgoing, Reassembly, Time, Transit};
 
@@ -48,7 +49,7 @@ fn open_source() -> Outgoing<Bytes> {
         flow: flow(0),
         incarnation: 1,
         fragment_bytes: 64 << 10,
-        checksum_payload: true,
+        checksum: Coverage::Whole,
         bundles: false,
         ramps: true,
         sized_by_speed: true,

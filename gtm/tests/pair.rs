@@ -14,8 +14,8 @@ use bytes::{Bytes, BytesMut};
 use madgate_gtm::outgoing::{Settings, Transmit};
 use madgate_gtm::wire::checksum::is_intact;
 use madgate_gtm::wire::{
-    BUNDLED_BYTES, Descriptor, Flags, FlowKey, HEADER_BYTES, Header, Kind, OPENING_BYTES, Opening,
-    ReceiveMode, Refusal, SendMode,
+    BUNDLED_BYTES, Coverage, Descriptor, Flags, FlowKey, HEADER_BYTES, Header, Kind, OPENING_BYTES,
+    Opening, ReceiveMode, Refusal, SendMode,
 };
 use madgate_gtm::{Budget, Incoming, OpenVerdict, Outgoing, Placement, Reassembly, Time};
 use proptest::prelude::*;
@@ -110,7 +110,7 @@ impl Source {
             flow: FLOW,
             incarnation,
             fragment_bytes: 700,
-            checksum_payload: true,
+            checksum: Coverage::Whole,
             bundles: true,
             ramps: true,
             sized_by_speed: true,

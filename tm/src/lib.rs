@@ -60,5 +60,5 @@ pub use pipe::{Pipe, Pipes};
 pub use poller::{Interest, Poller, Ready, Waker};
 pub use protocol::{
     Endpoint, EndpointError, HslTuning, Protocol, ShmTuning, TcpTuning, Tuning, check_memory,
-    connect, largest_frame, listen,
+    connect, largest_frame, listen, stays_in_memory,
 };

@@ -374,6 +374,17 @@ impl Default for HslTuning {
     }
 }
 
+/// Whether what is sent never leaves the memory of one host: no cable and no card that could change
+/// it lies between two nodes of a network.
+#[must_use]
+pub fn stays_in_memory(protocol: Protocol, tuning: &Tuning) -> bool {
+    match protocol {
+        Protocol::Tcp => false,
+        Protocol::Shm => true,
+        Protocol::Hsl => tuning.hsl.card == hsl::Card::Host,
+    }
+}
+
 /// The largest frame, header included, that the bulk lane of a protocol carries whole.
 #[must_use]
 pub fn largest_frame(protocol: Protocol, tuning: &Tuning) -> usize {

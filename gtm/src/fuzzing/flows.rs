@@ -12,8 +12,8 @@ use crate::outgoing::{Outgoing, Settings, Transmit};
 use crate::reassembly::{Reassembly, Record};
 use crate::time::Time;
 use crate::wire::{
-    Descriptor, Flags, FlowKey, HEADER_BYTES, Header, Kind, OPENING_BYTES, Opening, ReceiveMode,
-    SendMode,
+    Coverage, Descriptor, Flags, FlowKey, HEADER_BYTES, Header, Kind, OPENING_BYTES, Opening,
+    ReceiveMode, SendMode,
 };
 
 /// Memory of the destination.
@@ -171,7 +171,7 @@ pub fn outgoing(bytes: &[u8]) {
         flow: FLOW,
         incarnation: 5,
         fragment_bytes: 5000,
-        checksum_payload: true,
+        checksum: Coverage::Whole,
         bundles: true,
         ramps: true,
         sized_by_speed: true,

@@ -9,7 +9,7 @@ use bytes::BytesMut;
 use super::queue::{Sent, SentFrames};
 use super::{Outgoing, State};
 use crate::time::Time;
-use crate::wire::{CHARGE_PER_FRAME, Flags, HEADER_BYTES, Header, Kind, encoded};
+use crate::wire::{CHARGE_PER_FRAME, Flags, HEADER_BYTES, Header, Kind};
 
 /// Bytes of a frame that [`Outgoing::try_transmit_alone`] takes at most.
 pub const ALONE_BYTES: usize = 256;
@@ -51,7 +51,7 @@ impl<D: Clone> Outgoing<D> {
         let header = Header {
             flags: Flags::END
                 .with(Flags::DESCRIBED.when(!payload.is_empty()))
-                .with(Flags::HEADER_ONLY.when(!self.settings.checksum_payload))
+                .with(self.settings.checksum.flags())
                 .with(Flags::WANT.when(want)),
             message,
             block,
@@ -63,7 +63,7 @@ impl<D: Clone> Outgoing<D> {
         let frame = &mut frame[..frame_bytes];
         frame[..HEADER_BYTES].copy_from_slice(&header.to_bytes());
         frame[HEADER_BYTES..].copy_from_slice(payload);
-        encoded::seal(frame);
+        self.settings.checksum.seal(frame);
         if self.sent.is_empty() {
             self.last_progress = now();
             self.waits_since = self.last_progress;

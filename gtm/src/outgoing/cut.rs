@@ -6,8 +6,8 @@ use super::queue::{BlockRange, Pending, Sent, SentFrames};
 use super::{Outgoing, State, Transmit};
 use crate::time::Time;
 use crate::wire::{
-    CHARGE_PER_FRAME, DESCRIPTOR_BYTES, Flags, HEADER_BYTES, Header, Kind, LEAD_BYTES, checksum,
-    encoded,
+    CHARGE_PER_FRAME, Coverage, DESCRIPTOR_BYTES, Flags, HEADER_BYTES, Header, Kind, LEAD_BYTES,
+    checksum, encoded,
 };
 
 /// With less credit than this, a fragment is only cut when nothing else is under way: more
@@ -20,12 +20,13 @@ const LEAST_FRAGMENT_BYTES: u64 = 16 << 10;
 #[derive(Debug, Clone)]
 pub struct FragmentHead {
     header: Header,
+    checksum: Coverage,
     bytes: [u8; HEADER_BYTES + DESCRIPTOR_BYTES],
     length: usize,
 }
 
 impl FragmentHead {
-    fn new(header: Header, descriptor: Option<[u8; DESCRIPTOR_BYTES]>) -> Self {
+    fn new(header: Header, descriptor: Option<[u8; DESCRIPTOR_BYTES]>, checksum: Coverage) -> Self {
         let mut bytes = [0; HEADER_BYTES + DESCRIPTOR_BYTES];
         let mut length = HEADER_BYTES;
         if let Some(descriptor) = descriptor {
@@ -34,6 +35,7 @@ impl FragmentHead {
         }
         Self {
             header,
+            checksum,
             bytes,
             length,
         }
@@ -47,12 +49,14 @@ impl FragmentHead {
     /// As [`seal`](Self::seal), for a payload that cannot be seen as slices: `update` goes
     /// over it. It is not asked where the checksum does not cover the payload.
     pub fn seal_with(&mut self, update: impl FnOnce(&mut checksum::Running)) {
-        let mut running = checksum::Running::start(&self.header);
-        if !self.header.flags.has(Flags::HEADER_ONLY) {
-            running.update(&self.bytes[HEADER_BYTES..self.length]);
-            update(&mut running);
+        if self.checksum != Coverage::Nothing {
+            let mut running = checksum::Running::start(&self.header);
+            if self.checksum == Coverage::Whole {
+                running.update(&self.bytes[HEADER_BYTES..self.length]);
+                update(&mut running);
+            }
+            self.header.checksum = running.finish();
         }
-        self.header.checksum = running.finish();
         self.bytes[..HEADER_BYTES].copy_from_slice(&self.header.to_bytes());
     }
 
@@ -152,7 +156,7 @@ impl<D: Clone> Outgoing<D> {
             let (frame, behind) = rest.split_at_mut(frame_bytes);
             let want = self.wants_credit(end, behind);
             encoded::place(frame, self.label, self.position, want);
-            encoded::seal(frame);
+            self.settings.checksum.seal(frame);
             ends_message = encoded::has_any(frame, Flags::END.with(Flags::ABORT));
             if ends_message {
                 messages_ended = Some(encoded::after_message(frame));
@@ -253,7 +257,7 @@ impl<D: Clone> Outgoing<D> {
                 .when(sent.described)
                 .with(Flags::END.when(sent.ends_message))
                 .with(Flags::WANT.when(want))
-                .with(Flags::HEADER_ONLY.when(!self.settings.checksum_payload)),
+                .with(self.settings.checksum.flags()),
             // A fragment is at most `fragment_bytes`, itself 32 bits.
             length: u32::try_from(length + descriptor_bytes).unwrap_or(u32::MAX),
             position: self.position,
@@ -264,7 +268,7 @@ impl<D: Clone> Outgoing<D> {
         };
         let descriptor = sent.described.then(|| sent.descriptor.to_bytes());
         let transmit = Transmit::Fragment {
-            head: FragmentHead::new(header, descriptor),
+            head: FragmentHead::new(header, descriptor, self.settings.checksum),
             data: sent.memory.clone(),
             offset: sent.range.start,
             length: usize::try_from(length).unwrap_or(usize::MAX),
@@ -310,7 +314,7 @@ impl<D: Clone> Outgoing<D> {
     fn largest_now(&self, sent: u64, remaining: u64) -> u64 {
         let most = u64::from(self.settings.fragment_bytes);
         // Payload that nobody checks on the way has no gateway on its way.
-        if !self.settings.checksum_payload {
+        if self.settings.checksum != Coverage::Whole {
             return most;
         }
         let most = if self.settings.sized_by_speed {

@@ -44,7 +44,8 @@ use bytes::{Bytes, BytesMut};
 
 use crate::time::Time;
 use crate::wire::{
-    DESCRIPTOR_BYTES, Flags, FlowKey, HEADER_BYTES, Header, Kind, MAX_PAYLOAD_BYTES, Refusal,
+    Coverage, DESCRIPTOR_BYTES, Flags, FlowKey, HEADER_BYTES, Header, Kind, MAX_PAYLOAD_BYTES,
+    Refusal,
 };
 
 pub use alone::ALONE_BYTES;
@@ -91,9 +92,8 @@ pub struct Settings {
     /// Payload of a fragment at most, in bytes of its block; between 1 and
     /// [`MAX_FRAGMENT_BYTES`].
     pub fragment_bytes: u32,
-    /// Whether checksums cover the payload; not needed on one hop over a protocol that
-    /// keeps bytes whole.
-    pub checksum_payload: bool,
+    /// What checksums cover.
+    pub checksum: Coverage,
     /// Whether small messages that wait share frames.
     pub bundles: bool,
     /// Whether a block that is alone on its way begins and ends with small fragments.

@@ -107,7 +107,7 @@ impl<D: Clone> Outgoing<D> {
         let mut header = Header::new(Kind::Data, self.settings.flow, self.label);
         header.flags = Flags::OPEN
             .with(Flags::WANT)
-            .with(Flags::HEADER_ONLY.when(!self.settings.checksum_payload));
+            .with(self.settings.checksum.flags());
         header.position = self.delivered;
         let mut frame = BytesMut::with_capacity(HEADER_BYTES + OPENING_BYTES);
         frame.extend_from_slice(&header.to_bytes());

@@ -138,7 +138,7 @@ impl<D: Clone> Outgoing<D> {
             return;
         }
         let mut header = Header::new(Kind::Data, self.settings.flow, 0);
-        header.flags = flags.with(Flags::HEADER_ONLY.when(!self.settings.checksum_payload));
+        header.flags = flags.with(self.settings.checksum.flags());
         header.message = message;
         header.block = block;
         // Bounded by the assertion above.

@@ -6,6 +6,34 @@ use crc_fast::{CrcAlgorithm, Digest};
 
 use super::{Flags, HEADER_BYTES, Header, encoded};
 
+/// What the checksums of a flow's frames cover. Openings have one always, as each hop acts on them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Coverage {
+    /// Header and payload.
+    Whole,
+    /// The header: enough on one hop over a protocol that keeps bytes whole.
+    Header,
+    /// Nothing: there is none, where frames never leave the memory of one host.
+    Nothing,
+}
+
+impl Coverage {
+    /// What frames say of it.
+    pub(crate) const fn flags(self) -> Flags {
+        match self {
+            Self::Whole => Flags::NONE,
+            Self::Header | Self::Nothing => Flags::HEADER_ONLY,
+        }
+    }
+
+    /// Puts the checksum, if there is one, in a frame whose checksum field is zero.
+    pub(crate) fn seal(self, frame: &mut [u8]) {
+        if self != Self::Nothing {
+            encoded::seal(frame);
+        }
+    }
+}
+
 /// CRC-32C of one piece.
 #[must_use]
 #[inline]
@@ -48,6 +76,12 @@ impl Running {
     }
 }
 
+/// Whether a data frame with this header has no checksum ([`Coverage::Nothing`]).
+#[must_use]
+pub const fn is_absent(header: &Header) -> bool {
+    header.checksum == 0 && header.flags.has(Flags::HEADER_ONLY)
+}
+
 /// Whether a data frame whose payload lies in one piece is as its source made it.
 #[must_use]
 pub fn is_intact(header: &Header, payload: &[u8]) -> bool {
@@ -64,12 +98,11 @@ pub fn is_frame_intact(frame: &[u8]) -> bool {
 
 #[inline]
 fn is_whole(head: &[u8; HEADER_BYTES], payload: &[u8]) -> bool {
-    let covered = if encoded::has_any(head, Flags::HEADER_ONLY) {
-        &[]
-    } else {
-        payload
-    };
-    sum_of(head, covered) == encoded::checksum(head)
+    let checksum = encoded::checksum(head);
+    if !encoded::has_any(head, Flags::HEADER_ONLY) {
+        return sum_of(head, payload) == checksum;
+    }
+    checksum == 0 || sum_of(head, &[]) == checksum
 }
 
 /// CRC-32C of a header, whose own checksum field counts as zero, and what it covers.

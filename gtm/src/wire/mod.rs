@@ -15,6 +15,7 @@ pub mod raw;
 #[cfg(test)]
 mod tests;
 
+pub use checksum::Coverage;
 pub use descriptor::{DESCRIPTOR_BYTES, Descriptor, ReceiveMode, SendMode};
 pub use encoded::first_frame_bytes;
 pub use error::WireError;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use madgate_gtm::Time;
 use madgate_gtm::outgoing::Settings;
-use madgate_gtm::wire::FlowKey;
+use madgate_gtm::wire::{Coverage, FlowKey};
 
 use crate::destination::{Destination, Ledgers};
 use crate::gateway::Gateway;
@@ -432,7 +432,7 @@ pub(crate) fn settings_of(plan: &Plan, flow: FlowKey, incarnation: u64, seed: u6
         flow,
         incarnation,
         fragment_bytes: plan.fragment_bytes,
-        checksum_payload: true,
+        checksum: Coverage::Whole,
         bundles: seed.is_multiple_of(2),
         ramps: seed.is_multiple_of(3),
         sized_by_speed: seed.is_multiple_of(5),

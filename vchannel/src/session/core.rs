@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use madgate_bmm::Policy;
 use madgate_gtm::outgoing::Settings;
+use madgate_gtm::wire::Coverage;
 use madgate_gtm::{Budget, FlowKey, Header, Outgoing, Time};
 
 use super::flows::{InFlow, OutFlow, ReadyFlows};
@@ -17,7 +18,7 @@ use super::inbox::Broken;
 use super::input::InputError;
 use super::links::{Link, LinkOutput};
 use super::ticker::Order;
-use crate::cluster::{ChannelId, Cluster, EndpointSettings, NodeId};
+use crate::cluster::{ChannelId, Cluster, EndpointSettings, NetworkId, NodeId};
 use crate::conductor::{LinkKind, LinkRequest};
 use crate::topology::Routes;
 
@@ -225,7 +226,7 @@ impl Core {
             },
             incarnation: self.incarnation,
             fragment_bytes,
-            checksum_payload: !is_regular,
+            checksum: self.coverage(first.network, is_regular),
             bundles: self.settings.bundles,
             ramps: self.settings.ramps,
             sized_by_speed: self.settings.sized_by_speed,
@@ -255,6 +256,19 @@ impl Core {
         self.out_by_key
             .insert((destination.rank(), channel.0), index);
         Some(index)
+    }
+
+    /// What checksums cover on a route that begins on `network`, and ends there if `is_regular`.
+    pub(super) fn coverage(&self, network: NetworkId, is_regular: bool) -> Coverage {
+        if !is_regular {
+            return Coverage::Whole;
+        }
+        let network = self.cluster.network(network);
+        if madgate_tm::stays_in_memory(network.protocol, &network.tuning) {
+            Coverage::Nothing
+        } else {
+            Coverage::Header
+        }
     }
 
     /// The link that this node dials for `request`, up or not.

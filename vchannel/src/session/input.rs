@@ -603,12 +603,14 @@ fn finish(
         unreachable!("a payload that goes straight is only received with its block");
     };
     let length = header.length as usize - descriptor_bytes;
-    let mut running = checksum::Running::start(&header);
-    if !header.flags.has(Flags::HEADER_ONLY) {
-        running.update(&descriptor[..descriptor_bytes]);
-        running.update(&straight.into[offset..offset + length]);
-    }
-    let intact = running.finish() == header.checksum;
+    let intact = checksum::is_absent(&header) || {
+        let mut running = checksum::Running::start(&header);
+        if !header.flags.has(Flags::HEADER_ONLY) {
+            running.update(&descriptor[..descriptor_bytes]);
+            running.update(&straight.into[offset..offset + length]);
+        }
+        running.finish() == header.checksum
+    };
     let accepted = inner.with_core_for(goal, |core| {
         core.accept_straight(link, &header, after, ends_message, intact, now)
     });

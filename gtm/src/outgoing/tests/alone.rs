@@ -1,9 +1,13 @@
 //! Small messages that leave at once.
 
+use bytes::Bytes;
+
 use super::super::ALONE_BYTES;
+use super::super::Settings;
 use super::{SMALL, Source};
 use crate::time::Time;
-use crate::wire::{Flags, HEADER_BYTES};
+use crate::wire::checksum::{is_absent, is_intact};
+use crate::wire::{Coverage, Flags, HEADER_BYTES, Header};
 
 #[test]
 fn a_message_alone_is_the_frame_that_it_would_be_in_its_turn() {
@@ -122,4 +126,51 @@ fn a_message_alone_carries_the_wish_for_its_acknowledgement() {
     assert!(frames[0].0.flags.has(Flags::WANT));
     let (header, _) = source.send_alone().expect("nothing waits");
     assert!(!header.flags.has(Flags::WANT), "asked once");
+}
+
+#[test]
+fn frames_have_a_checksum_of_what_it_is_to_cover_and_openings_always() {
+    for coverage in [Coverage::Whole, Coverage::Header, Coverage::Nothing] {
+        let mut source = Source::with(|settings| Settings {
+            checksum: coverage,
+            ..settings
+        });
+        source.push_small();
+        let (opening, payload) = source.frames().remove(0);
+        assert!(!is_absent(&opening), "{coverage:?}");
+        source.credit(opening.end_position(), 1 << 20);
+        let damaged = |payload: &Bytes| {
+            let mut damaged = payload.to_vec();
+            damaged[0] ^= 1;
+            damaged
+        };
+        let covers_payload = coverage == Coverage::Whole;
+        assert_eq!(is_intact(&opening, &damaged(&payload)), !covers_payload);
+
+        let mut sent = vec![source.send_alone().expect("nothing waits")];
+        source.push_small();
+        source.push_block(2500);
+        sent.extend(source.frames());
+        assert!(sent.len() > 3, "{} frames", sent.len());
+        for again in [false, true] {
+            if again {
+                source.outgoing.handle_link_lost(source.now);
+                source.outgoing.handle_link_up(source.now);
+                let (opening, _) = source.frames().remove(0);
+                assert!(opening.is_bare_opening() && !is_absent(&opening));
+                source.credit(opening.position, 1 << 20);
+                sent = source.frames();
+            }
+            for (header, payload) in &sent {
+                assert_eq!(is_absent(header), coverage == Coverage::Nothing);
+                assert_eq!(is_intact(header, &damaged(payload)), !covers_payload);
+                let changed = Header {
+                    message: header.message + 1,
+                    ..*header
+                };
+                let is_seen = coverage != Coverage::Nothing;
+                assert_eq!(is_intact(&changed, payload), !is_seen, "{coverage:?}");
+            }
+        }
+    }
 }

@@ -15,7 +15,8 @@ use super::{ALONE_BYTES, Failure, Outgoing, Settings, Transmit};
 use crate::time::Time;
 use crate::wire::checksum::is_intact;
 use crate::wire::{
-    Descriptor, Flags, FlowKey, HEADER_BYTES, Header, Kind, ReceiveMode, Refusal, SendMode,
+    Coverage, Descriptor, Flags, FlowKey, HEADER_BYTES, Header, Kind, ReceiveMode, Refusal,
+    SendMode,
 };
 
 const FLOW: FlowKey = FlowKey {
@@ -51,7 +52,7 @@ impl Source {
             flow: FLOW,
             incarnation: 7,
             fragment_bytes: 1000,
-            checksum_payload: true,
+            checksum: Coverage::Whole,
             bundles: false,
             ramps: true,
             sized_by_speed: true,
