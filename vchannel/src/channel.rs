@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use madgate_gtm::wire::ReceiveMode;
 
+use crate::claiming::{HasChores, NextMessage};
 use crate::cluster::{ChannelId, NodeId};
 use crate::delivery::Delivery;
 use crate::error::{PackError, TrySendError, UnpackError};
@@ -133,7 +134,7 @@ impl Channel {
     #[inline]
     pub fn begin_unpacking(&self) -> Result<Unpacking<'_>, UnpackError> {
         let mut unpacking = Unpacking::new(self);
-        self.wait_to_claim(&mut unpacking, None);
+        self.wait_to_claim(None, &mut unpacking, None);
         Ok(unpacking)
     }
 
@@ -147,7 +148,7 @@ impl Channel {
     ) -> Result<Option<Unpacking<'_>>, UnpackError> {
         let deadline = Instant::now().checked_add(within);
         let mut unpacking = Unpacking::new(self);
-        let is_claimed = self.wait_to_claim(&mut unpacking, deadline);
+        let is_claimed = self.wait_to_claim(None, &mut unpacking, deadline);
         Ok(is_claimed.then_some(unpacking))
     }
 
@@ -161,7 +162,7 @@ impl Channel {
     pub fn begin_unpacking_from(&self, from: NodeId) -> Result<Unpacking<'_>, UnpackError> {
         self.check_source(from)?;
         let mut unpacking = Unpacking::new(self);
-        self.wait_to_claim_from(from, &mut unpacking, None);
+        self.wait_to_claim(Some(from), &mut unpacking, None);
         Ok(unpacking)
     }
 
@@ -177,7 +178,7 @@ impl Channel {
         self.check_source(from)?;
         let deadline = Instant::now().checked_add(within);
         let mut unpacking = Unpacking::new(self);
-        let is_claimed = self.wait_to_claim_from(from, &mut unpacking, deadline);
+        let is_claimed = self.wait_to_claim(Some(from), &mut unpacking, deadline);
         Ok(is_claimed.then_some(unpacking))
     }
 
@@ -246,56 +247,23 @@ impl Channel {
         self.session.cluster().node_name(node).to_owned()
     }
 
-    /// Waits for the next message from `from`. Returns whether one came before the deadline.
-    fn wait_to_claim_from(
+    /// Waits for the next message, from one node or from anyone. Returns whether one came before the
+    /// deadline.
+    fn wait_to_claim(
         &self,
-        from: NodeId,
+        from: Option<NodeId>,
         unpacking: &mut Unpacking<'_>,
         deadline: Option<Instant>,
     ) -> bool {
-        let claimed = self.session.inner().wait(deadline, None, |core| {
-            self.claim_from(core, from, unpacking)
-        });
-        self.claimed(claimed)
-    }
-
-    /// Waits for the next message from anyone. Returns whether one came before the deadline.
-    fn wait_to_claim(&self, unpacking: &mut Unpacking<'_>, deadline: Option<Instant>) -> bool {
-        let claimed = self
-            .session
-            .inner()
-            .wait(deadline, None, |core| self.claim_any(core, unpacking));
-        self.claimed(claimed)
-    }
-
-    /// Takes the next flow that has a message.
-    fn claim_any(&self, core: &mut Core, unpacking: &mut Unpacking<'_>) -> Option<HasChores> {
-        while let Some(index) = core.channels[self.id.index()].flows.pop_front() {
-            let flow = &mut core.in_flows[index as usize];
-            flow.is_ready = false;
-            if flow.has_message() {
-                return Some(claim(core, index, unpacking));
-            }
-        }
-        None
-    }
-
-    fn claim_from(
-        &self,
-        core: &mut Core,
-        from: NodeId,
-        unpacking: &mut Unpacking<'_>,
-    ) -> Option<HasChores> {
-        let index = core.in_flow(from, self.id)?;
-        // It stays in the list of flows that are ready, where it will be passed over.
-        let has_message = core.in_flows[index as usize].has_message();
-        has_message.then(|| claim(core, index, unpacking))
-    }
-
-    /// A message was claimed, or none came: does what follows from it. Returns which.
-    fn claimed(&self, claimed: Option<HasChores>) -> bool {
+        let inner = self.session.inner();
+        let next = NextMessage {
+            channel: self.id,
+            from,
+            unpacking,
+        };
+        let claimed = inner.wait_for(deadline, None, next);
         if claimed == Some(HasChores(true)) {
-            self.session.inner().flush_dirty();
+            inner.flush_dirty();
         }
         claimed.is_some()
     }
@@ -307,25 +275,4 @@ fn this_thread() -> ThreadId {
         static ID: ThreadId = thread::current().id();
     }
     ID.with(|id| *id)
-}
-
-/// Whether something is to be sent, such as credit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct HasChores(bool);
-
-/// Claims a flow for the message that is next on it, or takes that out if it is small. All that
-/// `unpacking` has to know is written while the lock is held: letting go of it waits for what was
-/// written, and moving `unpacking` need not.
-fn claim(core: &mut Core, index: u32, unpacking: &mut Unpacking<'_>) -> HasChores {
-    core.messages_claimed = core.messages_claimed.wrapping_add(1);
-    let flow = &mut core.in_flows[index as usize];
-    flow.is_claimed = true;
-    flow.inbox.begin_message();
-    let early = unpacking.claim(index, NodeId(flow.source));
-    flow.inbox.take_early(early);
-    if early.is_some() {
-        core.give_back(index);
-        core.unclaim(index);
-    }
-    HasChores(core.has_chores())
 }

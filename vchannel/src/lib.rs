@@ -36,6 +36,7 @@
 
 mod arrived;
 mod channel;
+mod claiming;
 pub mod cluster;
 pub mod conductor;
 mod delivery;

@@ -517,7 +517,7 @@ impl Core {
     }
 
     /// As [`offer_credit`](Self::offer_credit), if some is due.
-    pub(super) fn offer_due_credit(&mut self, index: u32) {
+    pub(crate) fn offer_due_credit(&mut self, index: u32) {
         let flow = &self.in_flows[index as usize];
         if !flow.has_credit && flow.flow.is_credit_due(&self.budget) {
             self.offer_credit(index);

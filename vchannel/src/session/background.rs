@@ -16,7 +16,7 @@ use std::{io, mem};
 use super::Inner;
 use super::driver::Patience;
 use super::ticker::{self, Order};
-use super::wait::Goal;
+use super::wait::{Goal, Nothing};
 
 /// How often it flushes while small messages gather.
 const GATHER: Duration = Duration::from_micros(20);
@@ -78,7 +78,7 @@ fn drive(inner: &Inner) {
         inner.drive(
             &mut driver,
             Patience::Sleep(None),
-            &mut Goal::new(None, &mut |_| false),
+            &mut Goal::new(None, &mut Nothing),
         );
     }
     drop(driver);
@@ -93,7 +93,7 @@ fn drive_once(inner: &Inner) {
         inner.drive(
             &mut driver,
             Patience::None,
-            &mut Goal::new(None, &mut |_| false),
+            &mut Goal::new(None, &mut Nothing),
         );
         drop(driver);
         inner.pass_the_wheel();

@@ -45,7 +45,7 @@ impl Early {
 
     /// Becomes the message in the payload of a frame that reassembly has taken in, which is no
     /// longer than [`RECORDS_BYTES`].
-    pub(super) fn set(&mut self, records: &[u8]) {
+    pub(crate) fn set(&mut self, records: &[u8]) {
         self.records[..records.len()].copy_from_slice(records);
         self.filled = short(records.len());
         self.read = 0;

@@ -214,7 +214,9 @@ impl Input {
             return Ok(0);
         }
         let link = self.link;
-        let used = inner.with_core_for(goal, |core| handle_frames(core, link, scratch, now))?;
+        let used = inner.with_core_for(goal, |core, goal| {
+            handle_frames(core, link, scratch, now, goal)
+        })?;
         let rest = &scratch[used..];
         if let Some(head) = rest.first_chunk::<HEADER_BYTES>() {
             let header = Header::check(head).map_err(FrameFault::from)?;
@@ -278,7 +280,9 @@ impl Input {
             return Ok(());
         }
         let (link, frames) = (self.link, &self.batch[..leads]);
-        inner.with_core_for(goal, |core| handle_frames(core, link, frames, now))?;
+        inner.with_core_for(goal, |core, goal| {
+            handle_frames(core, link, frames, now, goal)
+        })?;
         let rest = self.batch.len() - leads;
         self.batch.copy_within(leads.., 0);
         self.batch.truncate(rest);
@@ -383,11 +387,11 @@ impl Input {
             return Ok(0);
         }
         let link = self.link;
-        inner.with_core_for(goal, |core| {
+        inner.with_core_for(goal, |core, goal| {
             let mut start = 0;
             for &end in &ends[..count] {
                 let slot = &scratch[start..end];
-                if handle_frames(core, link, slot, now)? != slot.len() {
+                if handle_frames(core, link, slot, now, goal)? != slot.len() {
                     return Err(split_frame());
                 }
                 start = end;
@@ -448,7 +452,7 @@ impl Input {
         let kept = self.kept.keep(slot, range);
         let wanted = goal.straight.as_deref().map(|straight| straight.wanted);
         let link = self.link;
-        let back = inner.with_core_for(goal, |core| {
+        let back = inner.with_core_for(goal, |core, _| {
             core.keep_fragment(link, &header, descriptor, kept, wanted.as_ref(), now)
         })?;
         Ok(back.map(KeptSlot::into_slot))
@@ -591,7 +595,7 @@ fn finish(
     let Some((after, offset, ends_message)) = went_straight else {
         let payload = inner.pool.share(buffer, header.length as usize);
         let intact = checksum::is_intact(&header, &payload);
-        return Ok(inner.with_core_for(goal, |core| {
+        return Ok(inner.with_core_for(goal, |core, _| {
             let touched = core.handle_data(link, &header, &payload, Some(&payload), intact, now)?;
             if let Some(flow) = touched {
                 core.after_accept(flow, now);
@@ -611,7 +615,7 @@ fn finish(
         }
         running.finish() == header.checksum
     };
-    let accepted = inner.with_core_for(goal, |core| {
+    let accepted = inner.with_core_for(goal, |core, _| {
         core.accept_straight(link, &header, after, ends_message, intact, now)
     });
     if accepted? && let Some(straight) = goal.straight.as_deref_mut() {
@@ -621,9 +625,15 @@ fn finish(
 }
 
 /// Takes the whole frames in `bytes` in; returns how many bytes they are.
-fn handle_frames(core: &mut Core, link: u32, bytes: &[u8], now: Time) -> Result<usize, FrameFault> {
+fn handle_frames(
+    core: &mut Core,
+    link: u32,
+    bytes: &[u8],
+    now: Time,
+    goal: &mut Goal<'_, '_>,
+) -> Result<usize, FrameFault> {
     let mut touched = None;
-    let used = handle_each_frame(core, link, bytes, now, &mut touched);
+    let used = handle_each_frame(core, link, bytes, now, goal, &mut touched);
     if let Some(flow) = touched {
         core.after_accept(flow, now);
     }
@@ -637,6 +647,7 @@ fn handle_each_frame(
     link: u32,
     bytes: &[u8],
     now: Time,
+    goal: &mut Goal<'_, '_>,
     touched: &mut Option<u32>,
 ) -> Result<usize, FrameFault> {
     let mut used = 0;
@@ -647,7 +658,7 @@ fn handle_each_frame(
         };
         if !header.is_data() {
             core.handle_control(link, &header.read(), now)?;
-        } else if !core.take_whole(link, header, frame, &frame[HEADER_BYTES..], now) {
+        } else if !core.take_whole(link, header, frame, &frame[HEADER_BYTES..], now, goal) {
             let (header, payload) = (header.read(), &frame[HEADER_BYTES..]);
             let intact = checksum::is_frame_intact(frame);
             if let Some(flow) = core.handle_data(link, &header, payload, None, intact, now)?

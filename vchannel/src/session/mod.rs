@@ -9,7 +9,9 @@
 //!   calls;
 //! - [`flush`]: from flows to lanes, and [`alone`] for small messages that nothing waits before;
 //!   [`driver`], [`followed`] and [`input`]: from lanes to flows;
-//! - [`arrival`], and [`whole`] for small messages where all is as usual: what frames change;
+//! - [`arrival`], and [`whole`] for small messages where all is as usual: what frames change. A
+//!   message that somebody waits for goes straight to its receiver ([`wait::Sought`]), all others to
+//!   the inbox of their flow;
 //! - [`inbox`], with [`crumbs`] and [`early`]: what has arrived of a flow, and how small
 //!   messages stay cheap; [`kept`]: how large blocks wait where they have arrived;
 //! - [`wait`]: how a caller waits (it drives), and who wakes whom; [`background`]: the thread that
@@ -61,6 +63,8 @@ pub(crate) use self::input::Straight;
 pub(crate) use self::kept::{Contents, Parts};
 pub(crate) use self::links::{LaneOutput, LinkOutput};
 use self::wait::Goal;
+pub(crate) use self::wait::Sought;
+pub(crate) use self::whole::WholeMessage;
 use crate::channel::Channel;
 use crate::cluster::{Cluster, NodeId, WaitPolicy};
 use crate::conductor::{Conductor, LinkEvent, Party};
@@ -311,9 +315,13 @@ impl Inner {
 
     /// As [`with_core`](Self::with_core), for the driver, who looks for what it waits for
     /// before anything else changes.
-    fn with_core_for<R>(&self, goal: &mut Goal<'_, '_>, action: impl FnOnce(&mut Core) -> R) -> R {
+    fn with_core_for<R>(
+        &self,
+        goal: &mut Goal<'_, '_>,
+        action: impl FnOnce(&mut Core, &mut Goal<'_, '_>) -> R,
+    ) -> R {
         let mut core = self.lock();
-        let result = action(&mut core);
+        let result = action(&mut core, goal);
         self.wake_others();
         goal.look(&mut core);
         result

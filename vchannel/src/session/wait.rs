@@ -29,6 +29,7 @@ use super::core::Core;
 use super::driver::{Driver, Patience};
 use super::input::Straight;
 use super::ticker;
+use super::whole::WholeMessage;
 use crate::cluster::WaitPolicy;
 
 /// How long a caller that does not drive sleeps before it looks again whether somebody
@@ -43,23 +44,104 @@ const PASSES_PER_YIELD: u32 = 1;
 /// The same while shared memory is polled, where a pass costs next to nothing.
 const SLOT_PASSES_PER_YIELD: u32 = 16;
 
+/// What a caller waits for.
+pub(crate) trait Sought {
+    /// What becomes of it.
+    type Found;
+
+    /// Looks whether it is there.
+    fn look(&mut self, core: &mut Core) -> Option<Self::Found>;
+
+    /// A small message that came whole is on its way to its flow's inbox: takes it instead, if it is
+    /// what is waited for.
+    fn offer(&mut self, _core: &mut Core, _message: &WholeMessage<'_>) -> Option<Self::Found> {
+        None
+    }
+}
+
+impl<R, F: FnMut(&mut Core) -> Option<R>> Sought for F {
+    type Found = R;
+
+    fn look(&mut self, core: &mut Core) -> Option<R> {
+        self(core)
+    }
+}
+
+/// As [`Sought`], whatever becomes of it: whether it is found.
+pub(super) trait Seek {
+    fn look(&mut self, core: &mut Core) -> bool;
+
+    fn offer(&mut self, core: &mut Core, message: &WholeMessage<'_>) -> bool;
+}
+
+impl<F: FnMut(&mut Core) -> bool> Seek for F {
+    fn look(&mut self, core: &mut Core) -> bool {
+        self(core)
+    }
+
+    fn offer(&mut self, _core: &mut Core, _message: &WholeMessage<'_>) -> bool {
+        false
+    }
+}
+
+/// Waiting for nothing, as the progress thread does.
+pub(super) struct Nothing;
+
+impl Seek for Nothing {
+    fn look(&mut self, _core: &mut Core) -> bool {
+        false
+    }
+
+    fn offer(&mut self, _core: &mut Core, _message: &WholeMessage<'_>) -> bool {
+        false
+    }
+}
+
+/// A caller inside a wait.
+struct Waiting<S: Sought> {
+    sought: S,
+    found: Option<S::Found>,
+    /// Whether the ticker is to look at the session again, now that the caller has left.
+    is_unwatched: bool,
+}
+
+impl<S: Sought> Waiting<S> {
+    /// The wait is over if `found` is something.
+    fn note(&mut self, core: &mut Core, found: Option<S::Found>) -> bool {
+        self.found = found;
+        if self.found.is_some() {
+            self.is_unwatched = core.leave();
+        }
+        self.found.is_some()
+    }
+}
+
+impl<S: Sought> Seek for Waiting<S> {
+    fn look(&mut self, core: &mut Core) -> bool {
+        let found = self.sought.look(core);
+        self.note(core, found)
+    }
+
+    fn offer(&mut self, core: &mut Core, message: &WholeMessage<'_>) -> bool {
+        let found = self.sought.offer(core, message);
+        self.note(core, found)
+    }
+}
+
 /// What a driving thread waits for. Whoever changes something while driving looks for it in the
 /// same lock.
 pub(crate) struct Goal<'g, 'b> {
     /// The block that the thread is unpacking.
     pub(super) straight: Option<&'g mut Straight<'b>>,
-    look: &'g mut dyn FnMut(&mut Core) -> bool,
+    seek: &'g mut dyn Seek,
     is_reached: bool,
 }
 
 impl<'g, 'b> Goal<'g, 'b> {
-    pub(super) fn new(
-        straight: Option<&'g mut Straight<'b>>,
-        look: &'g mut dyn FnMut(&mut Core) -> bool,
-    ) -> Self {
+    pub(super) fn new(straight: Option<&'g mut Straight<'b>>, seek: &'g mut dyn Seek) -> Self {
         Self {
             straight,
-            look,
+            seek,
             is_reached: false,
         }
     }
@@ -67,8 +149,17 @@ impl<'g, 'b> Goal<'g, 'b> {
     /// Looks whether what is waited for is there, until it is.
     pub(super) fn look(&mut self, core: &mut Core) {
         if !self.is_reached {
-            self.is_reached = (self.look)(core);
+            self.is_reached = self.seek.look(core);
         }
+    }
+
+    /// Whether the message is what is waited for: it is taken then.
+    pub(super) fn offer(&mut self, core: &mut Core, message: &WholeMessage<'_>) -> bool {
+        if !self.is_reached {
+            self.is_reached = self.seek.offer(core, message);
+            return self.is_reached;
+        }
+        false
     }
 
     /// Whether the block that is being unpacked is full.
@@ -86,19 +177,28 @@ impl<'g, 'b> Goal<'g, 'b> {
 }
 
 impl Inner {
-    /// Waits until `ready` finds what it looks for, driving the links meanwhile; `None`
-    /// after `deadline`. A payload for the block that `straight` names goes straight there, unless
-    /// the settings say otherwise; when that block is full the wait ends too, with `None`.
+    /// As [`wait_for`](Self::wait_for), until `ready` finds what it looks for.
     pub(crate) fn wait<R>(
         &self,
         deadline: Option<Instant>,
-        mut straight: Option<&mut Straight<'_>>,
-        mut ready: impl FnMut(&mut Core) -> Option<R>,
+        straight: Option<&mut Straight<'_>>,
+        ready: impl FnMut(&mut Core) -> Option<R>,
     ) -> Option<R> {
+        self.wait_for(deadline, straight, ready)
+    }
+
+    /// Waits until what is `sought` is found, driving the links meanwhile; `None` after `deadline`. A payload for the block that `straight` names goes straight there, unless
+    /// the settings say otherwise; when that block is full the wait ends too, with `None`.
+    pub(crate) fn wait_for<S: Sought>(
+        &self,
+        deadline: Option<Instant>,
+        mut straight: Option<&mut Straight<'_>>,
+        mut sought: S,
+    ) -> Option<S::Found> {
         straight = straight.filter(|_| self.goes_straight);
         let mut driver = {
             let mut core = self.lock();
-            let found = ready(&mut core);
+            let found = sought.look(&mut core);
             if found.is_some() {
                 return found;
             }
@@ -112,20 +212,16 @@ impl Inner {
             }
             driver
         };
-        let mut found = None;
-        let mut is_unwatched = false;
-        let mut look = |core: &mut Core| {
-            found = ready(core);
-            if found.is_some() {
-                is_unwatched = core.leave();
-            }
-            found.is_some()
+        let mut waiting = Waiting {
+            sought,
+            found: None,
+            is_unwatched: false,
         };
         loop {
             let begun = driver.take();
             let is_new = begun.is_none();
             if let Some(mut driver) = begun.or_else(|| self.try_drive()) {
-                let mut goal = Goal::new(straight.as_deref_mut(), &mut look);
+                let mut goal = Goal::new(straight.as_deref_mut(), &mut waiting);
                 if is_new {
                     driver.begin_drive(true, || self.now());
                     // Since the last look another driver may have taken in what is waited for. It
@@ -140,7 +236,7 @@ impl Inner {
                 self.pass_the_wheel();
                 break;
             }
-            if self.wait_for_driver(deadline, &mut look) {
+            if self.wait_for_driver(deadline, &mut waiting) {
                 // A driver that left may have woken this thread to take over.
                 if self.try_drive().is_some() {
                     self.pass_the_wheel();
@@ -148,13 +244,13 @@ impl Inner {
                 break;
             }
         }
-        if found.is_none() {
-            is_unwatched = self.lock().leave();
+        if waiting.found.is_none() {
+            waiting.is_unwatched = self.lock().leave();
         }
-        if is_unwatched {
+        if waiting.is_unwatched {
             ticker::watch(self);
         }
-        found
+        waiting.found
     }
 
     /// Drives until `goal` is reached, its block is full, or the deadline passes.
@@ -194,13 +290,9 @@ impl Inner {
 
     /// Sleeps while somebody else drives. Returns whether the wait is over; else it is time to
     /// look again who drives.
-    fn wait_for_driver(
-        &self,
-        deadline: Option<Instant>,
-        look: &mut dyn FnMut(&mut Core) -> bool,
-    ) -> bool {
+    fn wait_for_driver(&self, deadline: Option<Instant>, seek: &mut dyn Seek) -> bool {
         let mut core = self.lock();
-        if look(&mut core) {
+        if seek.look(&mut core) {
             return true;
         }
         self.waiters.fetch_add(1, Ordering::Relaxed);
@@ -224,7 +316,7 @@ impl Inner {
             .wait_timeout(core, sleep)
             .unwrap_or_else(PoisonError::into_inner);
         self.waiters.fetch_sub(1, Ordering::Relaxed);
-        look(&mut core) || deadline.is_some_and(|deadline| Instant::now() >= deadline)
+        seek.look(&mut core) || deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
     pub(super) fn try_drive(&self) -> Option<MutexGuard<'_, Driver>> {

@@ -1,14 +1,19 @@
 //! What no honest source sends, as a session meets it: refused, and nothing of it stays.
 
-use madgate_gtm::wire::{Descriptor, OPENING_BYTES, ReceiveMode, SendMode};
+use madgate_gtm::wire::{CHARGE_PER_FRAME, Descriptor, OPENING_BYTES, ReceiveMode, SendMode};
 use tempfile::TempDir;
 
+use super::super::wait::Goal;
 use super::*;
+use crate::claiming::NextMessage;
 use crate::conductor::{LinkKind, LinkRequest};
 use crate::session::Session;
+use crate::session::early::Early;
 use crate::session::inbox::Taken;
 use crate::session::links::Link;
 use crate::session::tests::pair;
+use crate::session::{Sought, WholeMessage};
+use crate::unpacking::Unpacking;
 
 const BLOCK_BYTES: u64 = 40;
 
@@ -308,7 +313,9 @@ fn a_whole_message_is_taken_in_one_step_only_where_all_is_as_usual() {
     let take = |core: &mut Core, link: u32, frame: &[u8]| {
         let header = Header::check(frame.first_chunk().unwrap()).unwrap();
         let payload = &frame[madgate_gtm::wire::HEADER_BYTES..];
-        core.take_whole(link, header, frame, payload, Time(0))
+        let mut look = |_: &mut Core| false;
+        let mut goal = Goal::new(None, &mut look);
+        core.take_whole(link, header, frame, payload, Time(0), &mut goal)
     };
     let usual = whole(Flags::END, 0);
     let mut damaged = usual.clone();
@@ -340,4 +347,80 @@ fn a_whole_message_is_taken_in_one_step_only_where_all_is_as_usual() {
     assert_eq!(core.channels[0].flows, [u32::try_from(index).unwrap()]);
     assert_eq!(core.timed.len(), 1, "it is acknowledged in time");
     assert!(!take(&mut core, scene.link, &usual), "a duplicate");
+}
+
+#[test]
+fn a_whole_message_goes_straight_to_who_waits_for_it_and_for_nothing_before_it() {
+    let scene = Scene::new();
+    let mut core = scene.session.inner().lock();
+    scene.open(&mut core, 7);
+    let flow = core.in_by_key[&scene.key];
+    let channel = scene.session.channel("main").unwrap();
+    let payload = described(8, 8);
+    let charge = payload.len() as u64 + CHARGE_PER_FRAME;
+    let mut header = scene.header(7, 0, &payload);
+    header.flags = Flags::END.with(Flags::DESCRIBED).with(Flags::HEADER_ONLY);
+    let header = header.to_bytes();
+    let header = Header::check(&header).unwrap();
+    assert!(scene.flow(&mut core).flow.try_accept_next(header, Time(0)));
+    let message = WholeMessage {
+        flow,
+        records: &payload,
+        charge,
+    };
+    let id = core.cluster.find_channel("main").unwrap();
+    let offer = |core: &mut Core, channel_id: ChannelId, from: Option<NodeId>| {
+        let mut unpacking = Unpacking::new(&channel);
+        let mut next = NextMessage {
+            channel: channel_id,
+            from,
+            unpacking: &mut unpacking,
+        };
+        next.offer(core, &message)?;
+        let mut block = [0; 8];
+        unpacking.unpack_cheaper(&mut block).unwrap();
+        unpacking.end_unpacking().unwrap();
+        Some(block)
+    };
+    assert_eq!(offer(&mut core, ChannelId(id.0 + 1), None), None);
+    assert_eq!(offer(&mut core, id, Some(scene.session.node())), None);
+    core.channels[id.index()].flows.push_back(flow);
+    assert_eq!(offer(&mut core, id, None), None, "others have come before");
+    core.channels[id.index()].flows.clear();
+    scene.flow(&mut core).is_claimed = true;
+    assert_eq!(offer(&mut core, id, None), None, "one is being unpacked");
+    scene.flow(&mut core).is_claimed = false;
+    scene.flow(&mut core).inbox.push_whole(&payload, charge);
+    assert_eq!(offer(&mut core, id, None), None, "another is before it");
+    let mut early = Early::none();
+    scene.flow(&mut core).inbox.take_early(&mut early);
+    scene.flow(&mut core).inbox.begin_message();
+
+    let (promised, claimed) = (core.budget.promised(), core.messages_claimed);
+    assert_eq!(offer(&mut core, id, None), Some([2; 8]));
+    assert_eq!(core.messages_claimed, claimed + 1);
+    assert_eq!(
+        core.budget.promised(),
+        promised - charge,
+        "its credit is free again"
+    );
+    let flow = scene.flow(&mut core);
+    assert!(!flow.is_claimed && flow.inbox.is_empty());
+    // From one node it is the next whoever else has sent.
+    assert!(
+        flow.flow.try_accept_next(
+            Header::check(
+                &Header {
+                    position: charge,
+                    ..header.read()
+                }
+                .to_bytes()
+            )
+            .unwrap(),
+            Time(0)
+        )
+    );
+    core.channels[id.index()].flows.push_back(message.flow);
+    let source = NodeId(scene.key.source);
+    assert_eq!(offer(&mut core, id, Some(source)), Some([2; 8]));
 }
