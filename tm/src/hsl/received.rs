@@ -17,10 +17,12 @@ pub(super) struct ReceivedList {
     memory: SharedBytes,
     /// and where in that memory it is.
     registered: Range<u64>,
-    /// Entries that were read.
+    /// Entries that were read,
     read: u64,
-    /// After so many more the other side is told.
-    told_each: u64,
+    /// and those of them that the other side has not been told of.
+    untold: u64,
+    /// How many those are at most.
+    untold_most: u64,
     /// Slots of that memory, which are not written while they are lent.
     lending: Vec<Arc<dyn Lending>>,
 }
@@ -40,7 +42,8 @@ impl ReceivedList {
             memory: SharedBytes::new(Arc::clone(own)),
             registered: registered_at as u64..own.len() as u64,
             read: 0,
-            told_each: (place.entries as u64 / 2).max(1),
+            untold: 0,
+            untold_most: (place.entries as u64 / 2).max(1),
             lending: Vec::new(),
         }
     }
@@ -63,7 +66,9 @@ impl ReceivedList {
             return Ok(None);
         };
         self.read = self.read.wrapping_add(1);
-        if self.read.is_multiple_of(self.told_each) {
+        self.untold += 1;
+        if self.untold == self.untold_most {
+            self.untold = 0;
             tell(self.read);
         }
         let Entry { received, carried } = Entry::from_words(words).map_err(PutError::Peer)?;

@@ -139,16 +139,16 @@ impl<W: Words, const N: usize> RingReader<W, N> {
     /// The next entry, or `None` when there is none yet; its phase bit is zero. What it says
     /// is the writer's claim, to be checked.
     pub(crate) fn next(&mut self) -> Option<[u64; N]> {
-        let (start, first) = self.look()?;
+        let (words, first) = self.look()?;
         // SYNC POINT A: pairs with the release store in `write`; what the writer wrote
         // before it is visible from here on.
         fence(Ordering::Acquire);
-        let words = self.words.words();
         let mut entry = [first & !PHASE_BIT; N];
-        for (at, word) in entry.iter_mut().enumerate().skip(1) {
-            *word = words[start + at].load();
+        // Of arrays, so that no bounds are looked at.
+        for at in 1..N {
+            entry[at] = words[at].load();
         }
-        self.next.step(words.len() / N);
+        self.next.step(self.words.words().len() / N);
         Some(entry)
     }
 
@@ -157,11 +157,11 @@ impl<W: Words, const N: usize> RingReader<W, N> {
         self.look().is_some()
     }
 
-    /// Where the next entry begins, and its first word, if it is there.
-    fn look(&self) -> Option<(usize, u64)> {
-        let start = self.next.place * N;
-        let word = self.words.words()[start].load();
-        (word & PHASE_BIT == self.next.phase).then_some((start, word))
+    /// The words of the next entry, and what the first of them says, if it is there.
+    fn look(&self) -> Option<(&[W::Word; N], u64)> {
+        let words = words_of(self.words.words(), self.next.place);
+        let first = words.first()?.load();
+        (first & PHASE_BIT == self.next.phase).then_some((words, first))
     }
 }
 
@@ -184,15 +184,20 @@ fn with_phase<const N: usize>(mut entry: [u64; N], phase: u64) -> [u64; N] {
     entry
 }
 
+/// The words of the entry at `place`.
+fn words_of<W, const N: usize>(words: &[W], place: usize) -> &[W; N] {
+    &words.as_chunks().0[place]
+}
+
 /// Hands over `entry`, which has the phase of its lap, at `place`, and everything written before.
 fn write<W: OwnWord, const N: usize>(words: &[W], place: usize, entry: [u64; N]) {
-    let [first, rest @ ..] = &entry[..] else {
-        return;
-    };
-    for (at, word) in rest.iter().enumerate() {
-        // A reader that looks too early sees the phase of the lap before.
-        words[place * N + 1 + at].store(*word);
+    let words: &[W; N] = words_of(words, place);
+    // A reader that looks too early sees the phase of the lap before.
+    for at in 1..N {
+        words[at].store(entry[at]);
     }
-    // SYNC POINT A: pairs with the acquire fence in `RingReader::next`.
-    words[place * N].store_release(*first);
+    if let (Some(there), Some(first)) = (words.first(), entry.first()) {
+        // SYNC POINT A: pairs with the acquire fence in `RingReader::next`.
+        there.store_release(*first);
+    }
 }

@@ -185,6 +185,13 @@ impl<D: Device> HslSender<D> {
         self.check_put(put)
     }
 
+    /// As [`put_pieces`](Self::put_pieces), for a message in one piece: one entry.
+    fn put_piece(&mut self, piece: Piece<'_>, length: u32) -> Result<(), LaneError> {
+        let entry = self.address(length)?;
+        let put = self.card.try_add_from(piece, &entry);
+        self.check_put(put)
+    }
+
     /// An entry for a message of `length` bytes, wherever they are.
     fn address(&mut self, length: u32) -> Result<Descriptor, LaneError> {
         let destination = self.peer;
@@ -280,8 +287,12 @@ impl<D: Device> LaneSender for HslSender<D> {
         }
         self.looks = 0;
         self.list.disarm();
-        let is_small = pieces.len() == 1 && length <= self.card.anywhere_most();
-        if is_small || self.gathers() {
+        if let [piece] = pieces
+            && length <= self.card.anywhere_most()
+        {
+            return self.put_piece(*piece, length).map(|()| true);
+        }
+        if self.gathers() {
             return self.put_pieces(pieces, length).map(|()| true);
         }
         let Some(slot) = self.loans.fill(pieces) else {
