@@ -341,15 +341,23 @@ impl Incoming {
         if self.credit_wanted {
             return true;
         }
+        // With more than half of all that it may have, whatever could be granted is not worth it: how
+        // much that is, takes a division.
+        if !self.starved && self.outstanding() > self.most().div_ceil(2) {
+            return false;
+        }
         let (target, allowed) = self.promise(budget);
         self.is_worth_it(target - self.granted, allowed)
     }
 
+    /// What the flow may have outstanding where there is memory for it.
+    fn most(&self) -> u64 {
+        self.window.max(GUARANTEED_BYTES)
+    }
+
     /// How far can be granted now, and how much the flow may have outstanding.
     fn promise(&self, budget: &Budget) -> (u64, u64) {
-        let allowed = budget
-            .allowance(self.outstanding())
-            .min(self.window.max(GUARANTEED_BYTES));
+        let allowed = budget.allowance(self.outstanding()).min(self.most());
         let room = allowed.saturating_sub(self.unconsumed);
         (self.granted.max(self.delivered + room), allowed)
     }

@@ -291,9 +291,12 @@ impl<'a> Unpacking<'a> {
     // ---- inside -------------------------------------------------------------------------
 
     /// Fills the blocks that were to be there at the end.
+    #[inline]
     fn fill_kept(&mut self) -> Result<(), UnpackError> {
-        for block in std::mem::take(&mut self.kept) {
-            self.fill(block, ReceiveMode::Cheaper)?;
+        if !self.kept.is_empty() {
+            for block in std::mem::take(&mut self.kept) {
+                self.fill(block, ReceiveMode::Cheaper)?;
+            }
         }
         if self.state == State::Failed {
             Err(self.failed_before())

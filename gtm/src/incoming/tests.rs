@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use proptest::prelude::*;
+
 use super::{ACKNOWLEDGE_WITHIN, FIRST_WINDOW_BYTES, Incoming, OpenVerdict, Placement};
 use crate::budget::{Budget, GUARANTEED_BYTES};
 use crate::reassembly::Violation;
@@ -425,4 +427,30 @@ fn the_next_frame_is_accepted_in_one_step_and_no_other_is() {
     );
     fixture.incoming.close(&mut fixture.budget);
     assert!(!accept(&mut fixture, frame(5, count * SMALL)), "not open");
+}
+
+proptest! {
+    /// What is told without a division is what the division tells.
+    #[test]
+    fn credit_is_due_where_enough_more_can_be_granted(
+        window in 0..(2 * GUARANTEED_BYTES),
+        granted in 0..(2 * GUARANTEED_BYTES),
+        unconsumed in 0..GUARANTEED_BYTES,
+        total in 0..(64_u64 << 10),
+        used in 0..(64_u64 << 10),
+        starved: bool,
+    ) {
+        let mut fixture = Fixture::opened(1 << 20, total + 4 * GUARANTEED_BYTES);
+        fixture.budget.change(0, used);
+        let incoming = &mut fixture.incoming;
+        incoming.delivered = 1 << 20;
+        incoming.granted = incoming.delivered + granted;
+        (incoming.window, incoming.unconsumed) = (window, unconsumed);
+        (incoming.starved, incoming.credit_wanted) = (starved, false);
+        let (target, allowed) = incoming.promise(&fixture.budget);
+        prop_assert_eq!(
+            incoming.is_credit_due(&fixture.budget),
+            incoming.is_worth_it(target - incoming.granted, allowed)
+        );
+    }
 }

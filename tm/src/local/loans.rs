@@ -154,7 +154,7 @@ impl Loans {
     }
 
     /// Fills a slot that nobody has with a copy of `pieces`, one after the other, for the peer.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn fill(&mut self, pieces: &[Piece<'_>]) -> Option<u32> {
         let slot = self.free.next()?;
         let Unused { memory, row, .. } = &*self.shared;

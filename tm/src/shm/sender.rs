@@ -74,7 +74,7 @@ impl ShmSender {
     }
 
     /// Sends one unit, which is `pieces` one after the other, in a slot of its own, if one is free.
-    #[inline]
+    #[inline(always)]
     fn send(&mut self, pieces: &[Piece<'_>]) -> Result<bool, LaneError> {
         if self.closed {
             return Err(LaneError::Closed);
