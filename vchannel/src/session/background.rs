@@ -15,8 +15,8 @@ use std::{io, mem};
 
 use super::Inner;
 use super::driver::Patience;
+use super::goal::{Goal, Nothing};
 use super::ticker::{self, Order};
-use super::wait::{Goal, Nothing};
 
 /// How often it flushes while small messages gather.
 const GATHER: Duration = Duration::from_micros(20);

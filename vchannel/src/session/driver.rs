@@ -16,9 +16,9 @@ use madgate_tm::{Crowd, LaneClass, LaneError, Poller, Ready};
 
 use super::Inner;
 use super::followed::{Followed, Watched};
+use super::goal::Goal;
 use super::input::{BATCH_BYTES, Input, InputError};
 use super::links::LinkOutput;
-use super::wait::Goal;
 use crate::conductor::LinkEvent;
 
 /// Looks at lanes of shared memory in one pass, while spinning: what else there is to do in a

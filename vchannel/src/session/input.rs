@@ -22,8 +22,8 @@ use madgate_tm::{Gather, LaneClass, LaneError, LaneReceiver, ReceivedSlot, Shape
 use super::Inner;
 use super::arrival::{Destination, FrameFault, Wanted};
 use super::core::Core;
+use super::goal::Goal;
 use super::kept::{KeptSlot, KeptSlots};
-use super::wait::Goal;
 use crate::cluster::FRAME_OVERHEAD_BYTES;
 
 /// Bytes of a bulk frame that tell where its payload goes: header and descriptor.

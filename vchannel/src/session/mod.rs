@@ -10,12 +10,13 @@
 //! - [`flush`]: from flows to lanes, and [`alone`] for small messages that nothing waits before;
 //!   [`driver`], [`followed`] and [`input`]: from lanes to flows;
 //! - [`arrival`], and [`whole`] for small messages where all is as usual: what frames change. A
-//!   message that somebody waits for goes straight to its receiver ([`wait::Sought`]), all others to
+//!   message that somebody waits for goes straight to its receiver ([`goal::Sought`]), all others to
 //!   the inbox of their flow;
 //! - [`inbox`], with [`crumbs`] and [`early`]: what has arrived of a flow, and how small
 //!   messages stay cheap; [`kept`]: how large blocks wait where they have arrived;
-//! - [`wait`]: how a caller waits (it drives), and who wakes whom; [`background`]: the thread that
-//!   drives while no caller does; [`ticker`]: who looks whether callers do.
+//! - [`wait`]: how a caller waits (it drives), and who wakes whom; [`goal`]: what it waits for;
+//!   [`background`]: the thread that drives while no caller does; [`ticker`]: who looks whether
+//!   callers do.
 
 mod alone;
 mod arrival;
@@ -28,6 +29,7 @@ mod failures;
 mod flows;
 mod flush;
 mod followed;
+mod goal;
 mod inbox;
 mod input;
 mod kept;
@@ -57,13 +59,13 @@ pub(crate) use self::early::Early;
 pub(crate) use self::failures::Fate;
 pub(crate) use self::flows::Memory;
 pub(crate) use self::flush::class_of;
+use self::goal::Goal;
+pub(crate) use self::goal::Sought;
 pub use self::inbox::Packed;
 pub(crate) use self::inbox::{Broken, Inbox, Taken};
 pub(crate) use self::input::Straight;
 pub(crate) use self::kept::{Contents, Parts};
 pub(crate) use self::links::{LaneOutput, LinkOutput};
-use self::wait::Goal;
-pub(crate) use self::wait::Sought;
 pub(crate) use self::whole::WholeMessage;
 use crate::channel::Channel;
 use crate::cluster::{Cluster, NodeId, WaitPolicy};

@@ -18,7 +18,7 @@
 //! change that came before that look is seen by it, and one that comes after finds the sleeper's
 //! flag set. `has_changed` stands for a change by another thread that came while a driving caller
 //! was in a pass, so that it need not look again in every pass; what it takes in itself, it looks
-//! at in the same lock ([`Goal`]).
+//! at in the same lock ([`goal`](super::goal)).
 
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{MutexGuard, PoisonError, TryLockError};
@@ -27,9 +27,9 @@ use std::time::{Duration, Instant};
 use super::Inner;
 use super::core::Core;
 use super::driver::{Driver, Patience};
+use super::goal::{Goal, Seek, Sought, Waiting};
 use super::input::Straight;
 use super::ticker;
-use super::whole::WholeMessage;
 use crate::cluster::WaitPolicy;
 
 /// How long a caller that does not drive sleeps before it looks again whether somebody
@@ -43,138 +43,6 @@ const PASSES_PER_YIELD: u32 = 1;
 
 /// The same while shared memory is polled, where a pass costs next to nothing.
 const SLOT_PASSES_PER_YIELD: u32 = 16;
-
-/// What a caller waits for.
-pub(crate) trait Sought {
-    /// What becomes of it.
-    type Found;
-
-    /// Looks whether it is there.
-    fn look(&mut self, core: &mut Core) -> Option<Self::Found>;
-
-    /// A small message that came whole is on its way to its flow's inbox: takes it instead, if it is
-    /// what is waited for.
-    fn offer(&mut self, _core: &mut Core, _message: &WholeMessage<'_>) -> Option<Self::Found> {
-        None
-    }
-}
-
-impl<R, F: FnMut(&mut Core) -> Option<R>> Sought for F {
-    type Found = R;
-
-    fn look(&mut self, core: &mut Core) -> Option<R> {
-        self(core)
-    }
-}
-
-/// As [`Sought`], whatever becomes of it: whether it is found.
-pub(super) trait Seek {
-    fn look(&mut self, core: &mut Core) -> bool;
-
-    fn offer(&mut self, core: &mut Core, message: &WholeMessage<'_>) -> bool;
-}
-
-impl<F: FnMut(&mut Core) -> bool> Seek for F {
-    fn look(&mut self, core: &mut Core) -> bool {
-        self(core)
-    }
-
-    fn offer(&mut self, _core: &mut Core, _message: &WholeMessage<'_>) -> bool {
-        false
-    }
-}
-
-/// Waiting for nothing, as the progress thread does.
-pub(super) struct Nothing;
-
-impl Seek for Nothing {
-    fn look(&mut self, _core: &mut Core) -> bool {
-        false
-    }
-
-    fn offer(&mut self, _core: &mut Core, _message: &WholeMessage<'_>) -> bool {
-        false
-    }
-}
-
-/// A caller inside a wait.
-struct Waiting<S: Sought> {
-    sought: S,
-    found: Option<S::Found>,
-    /// Whether the ticker is to look at the session again, now that the caller has left.
-    is_unwatched: bool,
-}
-
-impl<S: Sought> Waiting<S> {
-    /// The wait is over if `found` is something.
-    fn note(&mut self, core: &mut Core, found: Option<S::Found>) -> bool {
-        self.found = found;
-        if self.found.is_some() {
-            self.is_unwatched = core.leave();
-        }
-        self.found.is_some()
-    }
-}
-
-impl<S: Sought> Seek for Waiting<S> {
-    fn look(&mut self, core: &mut Core) -> bool {
-        let found = self.sought.look(core);
-        self.note(core, found)
-    }
-
-    fn offer(&mut self, core: &mut Core, message: &WholeMessage<'_>) -> bool {
-        let found = self.sought.offer(core, message);
-        self.note(core, found)
-    }
-}
-
-/// What a driving thread waits for. Whoever changes something while driving looks for it in the
-/// same lock.
-pub(crate) struct Goal<'g, 'b> {
-    /// The block that the thread is unpacking.
-    pub(super) straight: Option<&'g mut Straight<'b>>,
-    seek: &'g mut dyn Seek,
-    is_reached: bool,
-}
-
-impl<'g, 'b> Goal<'g, 'b> {
-    pub(super) fn new(straight: Option<&'g mut Straight<'b>>, seek: &'g mut dyn Seek) -> Self {
-        Self {
-            straight,
-            seek,
-            is_reached: false,
-        }
-    }
-
-    /// Looks whether what is waited for is there, until it is.
-    pub(super) fn look(&mut self, core: &mut Core) {
-        if !self.is_reached {
-            self.is_reached = self.seek.look(core);
-        }
-    }
-
-    /// Whether the message is what is waited for: it is taken then.
-    pub(super) fn offer(&mut self, core: &mut Core, message: &WholeMessage<'_>) -> bool {
-        if !self.is_reached {
-            self.is_reached = self.seek.offer(core, message);
-            return self.is_reached;
-        }
-        false
-    }
-
-    /// Whether the block that is being unpacked is full.
-    pub(super) fn is_filled(&self) -> bool {
-        self.straight
-            .as_ref()
-            .is_some_and(|straight| straight.is_filled())
-    }
-
-    /// Whether there is nothing more to wait for: its caller may be about to say where the next
-    /// payload belongs.
-    pub(super) fn is_over(&self) -> bool {
-        self.is_reached || self.is_filled()
-    }
-}
 
 impl Inner {
     /// As [`wait_for`](Self::wait_for), until `ready` finds what it looks for.
@@ -212,11 +80,7 @@ impl Inner {
             }
             driver
         };
-        let mut waiting = Waiting {
-            sought,
-            found: None,
-            is_unwatched: false,
-        };
+        let mut waiting = Waiting::new(sought);
         loop {
             let begun = driver.take();
             let is_new = begun.is_none();

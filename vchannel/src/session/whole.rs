@@ -8,7 +8,7 @@ use madgate_gtm::wire::{HeaderRef, checksum};
 
 use super::core::Core;
 use super::early;
-use super::wait::Goal;
+use super::goal::Goal;
 
 /// A small message that came whole, in order.
 #[derive(Debug)]

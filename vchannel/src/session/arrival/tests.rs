@@ -3,7 +3,7 @@
 use madgate_gtm::wire::{CHARGE_PER_FRAME, Descriptor, OPENING_BYTES, ReceiveMode, SendMode};
 use tempfile::TempDir;
 
-use super::super::wait::Goal;
+use super::super::goal::Goal;
 use super::*;
 use crate::claiming::NextMessage;
 use crate::conductor::{LinkKind, LinkRequest};

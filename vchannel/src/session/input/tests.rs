@@ -18,9 +18,9 @@ use madgate_tm::{
 use tempfile::TempDir;
 
 use super::super::core::Core;
+use super::super::goal::Goal;
 use super::super::links::{Link, LinkOutput};
 use super::super::tests::pair;
-use super::super::wait::Goal;
 use super::{Input, InputError};
 use crate::conductor::{LinkKind, LinkRequest};
 use crate::session::Session;
