@@ -30,6 +30,7 @@ impl Sought for NextMessage<'_, '_> {
         Some(self.claim(core, index))
     }
 
+    /// What follows from it is [settled](Self::settle) when all that came with it is taken in.
     fn offer(&mut self, core: &mut Core, message: &WholeMessage<'_>) -> Option<HasChores> {
         let flow = &mut core.in_flows[message.flow as usize];
         let is_wanted = flow.channel == self.channel.0
@@ -44,8 +45,13 @@ impl Sought for NextMessage<'_, '_> {
         let early = self.unpacking.claim(message.flow, NodeId(flow.source));
         early.set(message.records);
         flow.flow.consume(message.charge, &mut core.budget);
-        core.offer_due_credit(message.flow);
-        Some(HasChores(core.has_chores()))
+        Some(HasChores(false))
+    }
+
+    /// What has come behind the message counts for what is to be sent.
+    fn settle(&mut self, core: &mut Core, found: &mut HasChores) {
+        core.offer_due_credit(self.unpacking.flow());
+        *found = HasChores(core.has_chores());
     }
 }
 

@@ -110,6 +110,11 @@ impl<'a> Unpacking<'a> {
         &mut self.early
     }
 
+    /// The flow that it is claimed from.
+    pub(crate) const fn flow(&self) -> u32 {
+        self.flow
+    }
+
     /// The node that packed the message.
     #[must_use]
     pub const fn source(&self) -> NodeId {

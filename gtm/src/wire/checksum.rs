@@ -28,6 +28,7 @@ impl Coverage {
 
     /// Puts the checksum, if there is one, in a frame whose checksum field is zero.
     pub(crate) fn seal(self, frame: &mut [u8]) {
+        debug_assert_eq!(encoded::checksum(frame), 0);
         if self != Self::Nothing {
             encoded::seal(frame);
         }
@@ -76,10 +77,18 @@ impl Running {
     }
 }
 
-/// Whether a data frame with this header has no checksum ([`Coverage::Nothing`]).
+/// Whether a data frame with this header says that it has no checksum ([`Coverage::Nothing`]): to be
+/// believed only where nothing on the way could have changed it.
 #[must_use]
-pub const fn is_absent(header: &Header) -> bool {
-    header.checksum == 0 && header.flags.has(Flags::HEADER_ONLY)
+pub fn is_absent(header: &Header) -> bool {
+    is_absent_from(header.flags, header.checksum)
+}
+
+/// As [`is_absent`], of what a header says.
+#[inline]
+pub(super) fn is_absent_from(flags: Flags, checksum: u32) -> bool {
+    let says_so = flags.has(Flags::HEADER_ONLY) && !flags.has(Flags::OPEN);
+    checksum == 0 && says_so
 }
 
 /// Whether a data frame whose payload lies in one piece is as its source made it.
@@ -102,7 +111,7 @@ fn is_whole(head: &[u8; HEADER_BYTES], payload: &[u8]) -> bool {
     if !encoded::has_any(head, Flags::HEADER_ONLY) {
         return sum_of(head, payload) == checksum;
     }
-    checksum == 0 || sum_of(head, &[]) == checksum
+    sum_of(head, &[]) == checksum
 }
 
 /// CRC-32C of a header, whose own checksum field counts as zero, and what it covers.

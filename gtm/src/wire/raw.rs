@@ -138,6 +138,13 @@ impl<'b> HeaderRef<'b> {
         self.is_data() && is_usual && self.0.block.get() == 0
     }
 
+    /// See [`is_absent`](super::checksum::is_absent).
+    #[must_use]
+    #[inline]
+    pub fn lacks_checksum(self) -> bool {
+        super::checksum::is_absent_from(self.flags(), self.0.checksum.get())
+    }
+
     /// Bytes of the whole frame.
     #[must_use]
     #[inline]

@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 
-use super::checksum::{self, is_frame_intact, is_intact};
+use super::checksum::{self, is_absent, is_frame_intact, is_intact};
 use super::{
     CHARGE_PER_FRAME, CHARGE_PER_MESSAGE, Descriptor, Flags, FlowKey, HEADER_BYTES, Header, Kind,
     MAX_PAYLOAD_BYTES, MAX_POSITION, OPENING_BYTES, Opening, ReceiveMode, Refusal,
@@ -108,6 +108,22 @@ fn golden() -> Vec<(&'static str, Vec<u8>, &'static str)> {
                 b"part",
             ),
             "0120 0201 06050403 0a090807 04000000 e8e3053c 0e0d0c0b 161514131211100f \
+             1a191817 1e1d1c1b 242322 21201f0000 \
+             70617274",
+        ),
+        (
+            "the same without a checksum",
+            [
+                &Header {
+                    flags: Flags::HEADER_ONLY,
+                    length: 4,
+                    ..raw
+                }
+                .to_bytes()[..],
+                b"part",
+            ]
+            .concat(),
+            "0120 0201 06050403 0a090807 04000000 00000000 0e0d0c0b 161514131211100f \
              1a191817 1e1d1c1b 242322 21201f0000 \
              70617274",
         ),
@@ -244,6 +260,14 @@ fn golden_frames_are_read_as_what_they_are() {
         let header = Header::parse(frame.first_chunk().unwrap()).unwrap();
         assert_eq!(header.to_bytes(), frame[..HEADER_BYTES], "{name}");
         assert_eq!(header.frame_bytes(), frame.len(), "{name}");
+        let lacks = Header::check(frame.first_chunk().unwrap()).unwrap();
+        assert_eq!(lacks.lacks_checksum(), is_absent(&header), "{name}");
+        if is_absent(&header) {
+            // For those who do not expect that, it is damaged.
+            assert!(!is_intact(&header, &frame[HEADER_BYTES..]), "{name}");
+            assert!(!is_frame_intact(&frame), "{name}");
+            continue;
+        }
         assert!(is_intact(&header, &frame[HEADER_BYTES..]), "{name}");
         assert!(is_frame_intact(&frame), "{name}");
         assert_eq!(
@@ -510,6 +534,25 @@ fn charges() {
     let charge = 50 + CHARGE_PER_FRAME + 2 * CHARGE_PER_MESSAGE;
     assert_eq!(bundle.charge(), charge);
     assert_eq!(encoded::charge(&bundle.to_bytes()), charge);
+}
+
+#[test]
+fn a_checksum_is_only_absent_where_a_frame_that_opens_nothing_says_so() {
+    for (flags, checksum, absent) in [
+        (Flags::HEADER_ONLY, 0, true),
+        (Flags::HEADER_ONLY.with(Flags::DESCRIBED), 0, true),
+        (Flags::HEADER_ONLY, 1, false),
+        (Flags::DESCRIBED, 0, false),
+        (Flags::HEADER_ONLY.with(Flags::OPEN), 0, false),
+    ] {
+        let header = Header {
+            checksum,
+            ..data_header(flags, 100)
+        };
+        assert_eq!(is_absent(&header), absent, "{header:?}");
+        let bytes = header.to_bytes();
+        assert_eq!(Header::check(&bytes).unwrap().lacks_checksum(), absent);
+    }
 }
 
 #[test]

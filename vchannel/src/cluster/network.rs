@@ -56,6 +56,12 @@ impl Network {
         carried.min(self.mtu.unwrap_or(allowed))
     }
 
+    /// Whether what is sent never leaves the memory of one host.
+    #[must_use]
+    pub fn stays_in_memory(&self) -> bool {
+        madgate_tm::stays_in_memory(self.protocol, &self.tuning)
+    }
+
     /// Reads an address of this network.
     ///
     /// # Errors

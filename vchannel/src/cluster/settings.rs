@@ -101,9 +101,12 @@ pub struct EndpointSettings {
     /// Whether a small message that nothing waits before goes straight from its packer to the link.
     /// Default yes.
     pub alone: bool,
-    /// Whether a small message that has come as a whole, in order, is taken in in one step. Default
-    /// yes.
+    /// Whether a small message that has come as a whole, in order, is taken in in one step, to who
+    /// waits for it if somebody does. Default yes.
     pub whole: bool,
+    /// Whether frames that never leave the memory of one host are sent without a checksum. Default
+    /// yes.
+    pub unsealed: bool,
     /// Whether a block that is alone on its way through gateways begins and ends with small
     /// fragments. Default yes.
     pub ramps: bool,
@@ -168,13 +171,13 @@ impl Default for GatewaySettings {
 impl EndpointSettings {
     /// The fast ways that can be switched off, by their keys in the file, and whether they are on.
     #[must_use]
-    pub fn switches(&self) -> [(&'static str, bool); 8] {
+    pub fn switches(&self) -> [(&'static str, bool); 9] {
         self.clone()
             .switches_mut()
             .map(|(key, is_on)| (key, *is_on))
     }
 
-    pub(super) const fn switches_mut(&mut self) -> [(&'static str, &mut bool); 8] {
+    pub(super) const fn switches_mut(&mut self) -> [(&'static str, &mut bool); 9] {
         [
             ("leads", &mut self.leads),
             ("straight", &mut self.straight),
@@ -182,6 +185,7 @@ impl EndpointSettings {
             ("bundles", &mut self.bundles),
             ("alone", &mut self.alone),
             ("whole", &mut self.whole),
+            ("unsealed", &mut self.unsealed),
             ("ramps", &mut self.ramps),
             ("sized_by_speed", &mut self.sized_by_speed),
         ]
@@ -200,6 +204,7 @@ impl Default for EndpointSettings {
             bundles: true,
             alone: true,
             whole: true,
+            unsealed: true,
             ramps: true,
             sized_by_speed: true,
             wait: WaitPolicy::default(),

@@ -480,17 +480,18 @@ fn the_fast_ways_of_the_ends_can_be_switched_off() {
     let defaults = demo();
     let settings = defaults.endpoint_settings();
     // Which setting each key is of, said apart from the list that is read by.
-    let fields: [fn(&EndpointSettings) -> bool; 8] = [
+    let fields: [fn(&EndpointSettings) -> bool; 9] = [
         |it| it.leads,
         |it| it.straight,
         |it| it.gather,
         |it| it.bundles,
         |it| it.alone,
         |it| it.whole,
+        |it| it.unsealed,
         |it| it.ramps,
         |it| it.sized_by_speed,
     ];
-    let keys = "leads straight gather bundles alone whole ramps sized_by_speed";
+    let keys = "leads straight gather bundles alone whole unsealed ramps sized_by_speed";
     let keys: Vec<_> = keys.split(' ').collect();
     assert!(settings.switches().map(|(key, _)| key) == keys[..]);
     assert!(settings.switches().iter().all(|(_, is_on)| *is_on));

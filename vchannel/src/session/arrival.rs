@@ -15,6 +15,7 @@ use super::crumbs::Crumbs;
 use super::early;
 use super::flows::InFlow;
 use super::inbox::Broken;
+use super::input::Origin;
 use super::kept::{Contents, KeptSlot};
 use crate::cluster::{ChannelId, NodeId};
 
@@ -224,7 +225,7 @@ impl Core {
     /// into which it is copied at once.
     pub(crate) fn keep_fragment(
         &mut self,
-        link: u32,
+        origin: Origin,
         header: &Header,
         descriptor: Option<[u8; 8]>,
         slot: KeptSlot,
@@ -235,13 +236,14 @@ impl Core {
             return Ok(Some(slot));
         };
         let flow = &mut self.in_flows[index as usize];
+        let link = origin.link;
         let is_usual = flow.link == Some(link)
             && wanted.is_none_or(|wanted| wanted.flow != index)
             && !header.flags.has(Flags::OPEN)
             && !header.flags.has(Flags::ABORT)
             && header.flags.has(Flags::HEADER_ONLY)
             && flow.flow.placement(header) == Ok(Placement::InOrder)
-            && checksum::is_intact(header, &[]);
+            && (origin.lets_pass(header) || checksum::is_intact(header, &[]));
         let mut after = flow.reassembly;
         let placed = after.handle_fragment(header, descriptor);
         let Some((record, ends_message)) = placed.ok().filter(|_| is_usual) else {

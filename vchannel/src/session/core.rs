@@ -261,10 +261,8 @@ impl Core {
     /// What checksums cover on a route that begins on `network`, and ends there if `is_regular`.
     pub(super) fn coverage(&self, network: NetworkId, is_regular: bool) -> Coverage {
         if !is_regular {
-            return Coverage::Whole;
-        }
-        let network = self.cluster.network(network);
-        if madgate_tm::stays_in_memory(network.protocol, &network.tuning) {
+            Coverage::Whole
+        } else if self.settings.unsealed && self.cluster.network(network).stays_in_memory() {
             Coverage::Nothing
         } else {
             Coverage::Header

@@ -19,6 +19,9 @@ pub(crate) trait Sought {
     fn offer(&mut self, _core: &mut Core, _message: &WholeMessage<'_>) -> Option<Self::Found> {
         None
     }
+
+    /// It was found, and since then more has changed, which may say more about what follows from it.
+    fn settle(&mut self, _core: &mut Core, _found: &mut Self::Found) {}
 }
 
 impl<R, F: FnMut(&mut Core) -> Option<R>> Sought for F {
@@ -33,16 +36,17 @@ impl<R, F: FnMut(&mut Core) -> Option<R>> Sought for F {
 pub(super) trait Seek {
     fn look(&mut self, core: &mut Core) -> bool;
 
-    fn offer(&mut self, core: &mut Core, message: &WholeMessage<'_>) -> bool;
+    fn offer(&mut self, _core: &mut Core, _message: &WholeMessage<'_>) -> bool {
+        false
+    }
+
+    fn settle(&mut self, _core: &mut Core) {}
 }
 
+#[cfg(test)]
 impl<F: FnMut(&mut Core) -> bool> Seek for F {
     fn look(&mut self, core: &mut Core) -> bool {
         self(core)
-    }
-
-    fn offer(&mut self, _core: &mut Core, _message: &WholeMessage<'_>) -> bool {
-        false
     }
 }
 
@@ -51,10 +55,6 @@ pub(super) struct Nothing;
 
 impl Seek for Nothing {
     fn look(&mut self, _core: &mut Core) -> bool {
-        false
-    }
-
-    fn offer(&mut self, _core: &mut Core, _message: &WholeMessage<'_>) -> bool {
         false
     }
 }
@@ -96,6 +96,12 @@ impl<S: Sought> Seek for Waiting<S> {
         let found = self.sought.offer(core, message);
         self.note(core, found)
     }
+
+    fn settle(&mut self, core: &mut Core) {
+        if let Some(found) = &mut self.found {
+            self.sought.settle(core, found);
+        }
+    }
 }
 
 /// What a driving thread waits for. Whoever changes something while driving looks for it in the
@@ -116,9 +122,12 @@ impl<'g, 'b> Goal<'g, 'b> {
         }
     }
 
-    /// Looks whether what is waited for is there, until it is.
+    /// Looks whether what is waited for is there, until it is. To be called at the end of what was
+    /// changed under one lock.
     pub(super) fn look(&mut self, core: &mut Core) {
-        if !self.is_reached {
+        if self.is_reached {
+            self.seek.settle(core);
+        } else {
             self.is_reached = self.seek.look(core);
         }
     }

@@ -92,7 +92,8 @@ pub enum Packed {
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     /// A small message that came in one frame, in front of all parts; taken out as a whole
-    /// ([`Inbox::take_early`]). Most messages that somebody waits for are there and nothing else.
+    /// ([`Inbox::take_early`]): most messages that come before somebody asks for them, with nothing else
+    /// before or behind.
     whole: Early,
     /// What reading it gives back of the flow's credit.
     whole_charge: u64,

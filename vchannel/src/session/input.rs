@@ -72,6 +72,22 @@ impl Straight<'_> {
     }
 }
 
+/// Where frames come from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Origin {
+    /// The link.
+    pub(crate) link: u32,
+    /// Whether frames may have no checksum, as nothing on their way could have changed them.
+    pub(crate) may_lack_checksums: bool,
+}
+
+impl Origin {
+    /// Whether a frame with this header has no checksum, and needs none.
+    pub(super) fn lets_pass(self, header: &Header) -> bool {
+        self.may_lack_checksums && checksum::is_absent(header)
+    }
+}
+
 /// One lane's receiver.
 #[derive(Debug)]
 pub(crate) struct Input {
@@ -81,6 +97,8 @@ pub(crate) struct Input {
     /// Bytes of a frame at most: what claims to be longer is not waited for.
     largest_frame: usize,
     is_static: bool,
+    /// Whether frames may have no checksum.
+    may_lack_checksums: bool,
     /// Whether the last payload went straight to the block that is being unpacked.
     goes_straight: bool,
     /// How much of that block is waited for at once.
@@ -125,11 +143,26 @@ impl Input {
                 LaneClass::Bulk => largest_fragment as usize + FRAME_OVERHEAD_BYTES,
             },
             is_static,
+            may_lack_checksums: false,
             goes_straight: false,
             gather: Gather::new(),
             batch: BytesMut::new(),
             arriving: None,
             kept: KeptSlots::of(shape),
+        }
+    }
+
+    /// Nothing that arrives on it has left the memory of this host: frames may come without a checksum.
+    pub(crate) const fn within_host(mut self) -> Self {
+        self.may_lack_checksums = true;
+        self
+    }
+
+    /// Where frames of this lane come from.
+    const fn origin(&self) -> Origin {
+        Origin {
+            link: self.link,
+            may_lack_checksums: self.may_lack_checksums,
         }
     }
 
@@ -213,9 +246,9 @@ impl Input {
             self.batch.extend_from_slice(scratch);
             return Ok(0);
         }
-        let link = self.link;
+        let origin = self.origin();
         let used = inner.with_core_for(goal, |core, goal| {
-            handle_frames(core, link, scratch, now, goal)
+            handle_frames(core, origin, scratch, now, goal)
         })?;
         let rest = &scratch[used..];
         if let Some(head) = rest.first_chunk::<HEADER_BYTES>() {
@@ -279,9 +312,9 @@ impl Input {
         if leads == 0 {
             return Ok(());
         }
-        let (link, frames) = (self.link, &self.batch[..leads]);
+        let (origin, frames) = (self.origin(), &self.batch[..leads]);
         inner.with_core_for(goal, |core, goal| {
-            handle_frames(core, link, frames, now, goal)
+            handle_frames(core, origin, frames, now, goal)
         })?;
         let rest = self.batch.len() - leads;
         self.batch.copy_within(leads.., 0);
@@ -354,7 +387,7 @@ impl Input {
         let Some(arriving) = self.arriving.take() else {
             return Ok(());
         };
-        finish(inner, self.link, arriving, goal, now)
+        finish(inner, self.origin(), arriving, goal, now)
     }
 
     /// Urgent lane of slots: each holds some small frames.
@@ -386,12 +419,12 @@ impl Input {
         if count == 0 {
             return Ok(0);
         }
-        let link = self.link;
+        let origin = self.origin();
         inner.with_core_for(goal, |core, goal| {
             let mut start = 0;
             for &end in &ends[..count] {
                 let slot = &scratch[start..end];
-                if handle_frames(core, link, slot, now, goal)? != slot.len() {
+                if handle_frames(core, origin, slot, now, goal)? != slot.len() {
                     return Err(split_frame());
                 }
                 start = end;
@@ -451,9 +484,9 @@ impl Input {
         let range = start..slot.len();
         let kept = self.kept.keep(slot, range);
         let wanted = goal.straight.as_deref().map(|straight| straight.wanted);
-        let link = self.link;
+        let origin = self.origin();
         let back = inner.with_core_for(goal, |core, _| {
-            core.keep_fragment(link, &header, descriptor, kept, wanted.as_ref(), now)
+            core.keep_fragment(origin, &header, descriptor, kept, wanted.as_ref(), now)
         })?;
         Ok(back.map(KeptSlot::into_slot))
     }
@@ -486,7 +519,7 @@ impl Input {
             let target = arriving.rest(goal.straight.as_deref_mut());
             slot.copy_out(start + HEAD_BYTES, target);
             arriving.filled = header.length as usize;
-            finish(inner, self.link, arriving, goal, now)?;
+            finish(inner, self.origin(), arriving, goal, now)?;
             start += header.frame_bytes();
         }
         Ok(())
@@ -579,7 +612,7 @@ fn begin(
 /// Takes a complete payload in.
 fn finish(
     inner: &Inner,
-    link: u32,
+    origin: Origin,
     arriving: Arriving,
     goal: &mut Goal<'_, '_>,
     now: Time,
@@ -594,9 +627,10 @@ fn finish(
     } = arriving;
     let Some((after, offset, ends_message)) = went_straight else {
         let payload = inner.pool.share(buffer, header.length as usize);
-        let intact = checksum::is_intact(&header, &payload);
+        let intact = origin.lets_pass(&header) || checksum::is_intact(&header, &payload);
         return Ok(inner.with_core_for(goal, |core, _| {
-            let touched = core.handle_data(link, &header, &payload, Some(&payload), intact, now)?;
+            let touched =
+                core.handle_data(origin.link, &header, &payload, Some(&payload), intact, now)?;
             if let Some(flow) = touched {
                 core.after_accept(flow, now);
             }
@@ -607,7 +641,7 @@ fn finish(
         unreachable!("a payload that goes straight is only received with its block");
     };
     let length = header.length as usize - descriptor_bytes;
-    let intact = checksum::is_absent(&header) || {
+    let intact = origin.lets_pass(&header) || {
         let mut running = checksum::Running::start(&header);
         if !header.flags.has(Flags::HEADER_ONLY) {
             running.update(&descriptor[..descriptor_bytes]);
@@ -616,7 +650,7 @@ fn finish(
         running.finish() == header.checksum
     };
     let accepted = inner.with_core_for(goal, |core, _| {
-        core.accept_straight(link, &header, after, ends_message, intact, now)
+        core.accept_straight(origin.link, &header, after, ends_message, intact, now)
     });
     if accepted? && let Some(straight) = goal.straight.as_deref_mut() {
         straight.wanted.filled += length as u64;
@@ -625,15 +659,15 @@ fn finish(
 }
 
 /// Takes the whole frames in `bytes` in; returns how many bytes they are.
-fn handle_frames(
+pub(super) fn handle_frames(
     core: &mut Core,
-    link: u32,
+    origin: Origin,
     bytes: &[u8],
     now: Time,
     goal: &mut Goal<'_, '_>,
 ) -> Result<usize, FrameFault> {
     let mut touched = None;
-    let used = handle_each_frame(core, link, bytes, now, goal, &mut touched);
+    let used = handle_each_frame(core, origin, bytes, now, goal, &mut touched);
     if let Some(flow) = touched {
         core.after_accept(flow, now);
     }
@@ -644,12 +678,13 @@ fn handle_frames(
 /// batches are of one flow.
 fn handle_each_frame(
     core: &mut Core,
-    link: u32,
+    origin: Origin,
     bytes: &[u8],
     now: Time,
     goal: &mut Goal<'_, '_>,
     touched: &mut Option<u32>,
 ) -> Result<usize, FrameFault> {
+    let link = origin.link;
     let mut used = 0;
     while let Some(head) = bytes[used..].first_chunk::<HEADER_BYTES>() {
         let header = Header::check(head)?;
@@ -658,9 +693,9 @@ fn handle_each_frame(
         };
         if !header.is_data() {
             core.handle_control(link, &header.read(), now)?;
-        } else if !core.take_whole(link, header, frame, &frame[HEADER_BYTES..], now, goal) {
+        } else if !core.take_whole(origin, header, frame, now, goal) {
             let (header, payload) = (header.read(), &frame[HEADER_BYTES..]);
-            let intact = checksum::is_frame_intact(frame);
+            let intact = origin.lets_pass(&header) || checksum::is_frame_intact(frame);
             if let Some(flow) = core.handle_data(link, &header, payload, None, intact, now)?
                 && let Some(previous) = touched.replace(flow)
                 && previous != flow

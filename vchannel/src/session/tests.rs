@@ -630,8 +630,10 @@ fn checksums_cover_what_something_on_the_way_could_change() {
     ] {
         let (_files, a, _b) = pair(protocol, addresses);
         let network = a.cluster().networks_of(a.node()).next().unwrap();
-        let core = a.inner().lock();
+        let mut core = a.inner().lock();
         assert_eq!(core.coverage(network, true), regular, "{protocol}");
         assert_eq!(core.coverage(network, false), Coverage::Whole, "{protocol}");
+        core.settings.unsealed = false;
+        assert_eq!(core.coverage(network, true), Coverage::Header, "{protocol}");
     }
 }

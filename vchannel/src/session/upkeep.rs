@@ -130,7 +130,11 @@ impl Inner {
             (LaneClass::Urgent, urgent.receiver),
             (LaneClass::Bulk, bulk.receiver),
         ] {
-            let input = Input::new(index, class, receiver, largest);
+            let mut input = Input::new(index, class, receiver, largest);
+            let network = self.cluster.network(request.network);
+            if request.kind == LinkKind::Regular && network.stays_in_memory() {
+                input = input.within_host();
+            }
             self.add_input(driver, input);
         }
         let mut core = self.lock();

@@ -4,11 +4,12 @@
 //! Everything else that may be about a frame, [`arrival`](super::arrival) sees to.
 
 use madgate_gtm::Time;
-use madgate_gtm::wire::{HeaderRef, checksum};
+use madgate_gtm::wire::{HEADER_BYTES, HeaderRef, checksum};
 
 use super::core::Core;
 use super::early;
 use super::goal::Goal;
+use super::input::Origin;
 
 /// A small message that came whole, in order.
 #[derive(Debug)]
@@ -31,26 +32,27 @@ impl Core {
     /// granted.
     pub(super) fn take_whole(
         &mut self,
-        link: u32,
+        origin: Origin,
         header: HeaderRef<'_>,
         frame: &[u8],
-        payload: &[u8],
         now: Time,
         goal: &mut Goal<'_, '_>,
     ) -> bool {
         let may_be = self.settings().whole && header.is_whole_message();
+        let payload = &frame[HEADER_BYTES..];
         if !may_be || payload.len() > early::RECORDS_BYTES {
             return false;
         }
         let Some(index) = self.find_in_flow(&header.flow()) else {
             return false;
         };
+        let lacks_checksum = origin.may_lack_checksums && header.lacks_checksum();
         let flow = &mut self.in_flows[index as usize];
-        let is_usual = flow.link == Some(link)
+        let is_usual = flow.link == Some(origin.link)
             && flow.held.is_empty()
             && !flow.is_discarding
             && flow.reassembly.takes_whole(payload)
-            && checksum::is_frame_intact(frame)
+            && (lacks_checksum || checksum::is_frame_intact(frame))
             && flow.flow.try_accept_next(header, now);
         if !is_usual {
             return false;

@@ -3,9 +3,10 @@
 use madgate_gtm::wire::{CHARGE_PER_FRAME, Descriptor, OPENING_BYTES, ReceiveMode, SendMode};
 use tempfile::TempDir;
 
-use super::super::goal::Goal;
+use super::super::goal::{Goal, Waiting};
+use super::super::input::{Origin, handle_frames};
 use super::*;
-use crate::claiming::NextMessage;
+use crate::claiming::{HasChores, NextMessage};
 use crate::conductor::{LinkKind, LinkRequest};
 use crate::session::Session;
 use crate::session::early::Early;
@@ -310,13 +311,17 @@ fn a_whole_message_is_taken_in_one_step_only_where_all_is_as_usual() {
         header.checksum = sum.finish();
         [&header.to_bytes()[..], &payload].concat()
     };
-    let take = |core: &mut Core, link: u32, frame: &[u8]| {
+    let take_from = |core: &mut Core, link: u32, may_lack_checksums: bool, frame: &[u8]| {
         let header = Header::check(frame.first_chunk().unwrap()).unwrap();
-        let payload = &frame[madgate_gtm::wire::HEADER_BYTES..];
+        let origin = Origin {
+            link,
+            may_lack_checksums,
+        };
         let mut look = |_: &mut Core| false;
         let mut goal = Goal::new(None, &mut look);
-        core.take_whole(link, header, frame, payload, Time(0), &mut goal)
+        core.take_whole(origin, header, frame, Time(0), &mut goal)
     };
+    let take = |core: &mut Core, link, frame: &[u8]| take_from(core, link, true, frame);
     let usual = whole(Flags::END, 0);
     let mut damaged = usual.clone();
     *damaged.last_mut().unwrap() ^= 1;
@@ -332,6 +337,11 @@ fn a_whole_message_is_taken_in_one_step_only_where_all_is_as_usual() {
     core.in_flows[index].is_discarding = true;
     assert!(!take(&mut core, scene.link, &usual), "another is discarded");
     core.in_flows[index].is_discarding = false;
+    let mut unsealed = usual.clone();
+    unsealed[1] |= Flags::HEADER_ONLY.bits();
+    unsealed[16..20].fill(0);
+    let taken = take_from(&mut core, scene.link, false, &unsealed);
+    assert!(!taken, "it could have been changed, and has no checksum");
     let ahead = (scene.header(7, 139, &payload), Bytes::new());
     core.in_flows[index].held.insert(139, ahead);
     assert!(!take(&mut core, scene.link, &usual), "others are held");
@@ -347,6 +357,74 @@ fn a_whole_message_is_taken_in_one_step_only_where_all_is_as_usual() {
     assert_eq!(core.channels[0].flows, [u32::try_from(index).unwrap()]);
     assert_eq!(core.timed.len(), 1, "it is acknowledged in time");
     assert!(!take(&mut core, scene.link, &usual), "a duplicate");
+    unsealed[24] = 139;
+    assert!(take(&mut core, scene.link, &unsealed), "it needs none");
+    assert_eq!(core.in_flows[index].flow.delivered(), 2 * 139);
+}
+
+/// Whole messages in one batch, to who waits for one.
+#[test]
+fn the_first_of_a_batch_goes_to_who_waits_and_all_of_it_counts_for_what_is_sent() {
+    let scene = Scene::new();
+    let mut core = scene.session.inner().lock();
+    scene.open(&mut core, 7);
+    let channel = scene.session.channel("main").unwrap();
+    let charge = 16 + CHARGE_PER_FRAME;
+    let frame = |number: u8, flags: Flags| {
+        let descriptor = Descriptor::new(8, SendMode::Safer, ReceiveMode::Cheaper).unwrap();
+        let payload = [&descriptor.to_bytes()[..], &[number; 8]].concat();
+        let mut header = scene.header(7, u64::from(number) * charge, &payload);
+        header.message = number.into();
+        header.flags = flags
+            .with(Flags::END)
+            .with(Flags::DESCRIBED)
+            .with(Flags::HEADER_ONLY);
+        [&header.to_bytes()[..], &payload].concat()
+    };
+    let origin = Origin {
+        link: scene.link,
+        may_lack_checksums: true,
+    };
+    let receive = |core: &mut Core, batch: &[u8]| {
+        let mut unpacking = Unpacking::new(&channel);
+        let mut waiting = Waiting::new(NextMessage {
+            channel: core.cluster.find_channel("main").unwrap(),
+            from: None,
+            unpacking: &mut unpacking,
+        });
+        let mut goal = Goal::new(None, &mut waiting);
+        core.callers = 1;
+        // As if all was sent that was to be.
+        core.dirty.clear();
+        let link = core.links[scene.link as usize].as_mut().unwrap();
+        link.is_dirty = false;
+        link.credits.clear();
+        scene.flow(core).has_credit = false;
+        handle_frames(core, origin, batch, Time(0), &mut goal).unwrap();
+        let was_taken = goal.is_reached;
+        goal.look(core);
+        assert!(was_taken && core.callers == 0, "it left once");
+        let found = waiting.found.expect("it is found");
+        let mut block = [0; 8];
+        unpacking.unpack_cheaper(&mut block).unwrap();
+        unpacking.end_unpacking().unwrap();
+        (block, found)
+    };
+    let batch = [frame(0, Flags::NONE), frame(1, Flags::NONE)].concat();
+    assert_eq!(receive(&mut core, &batch), ([0; 8], HasChores(false)));
+    let index = core.in_by_key[&scene.key];
+    assert_eq!(core.channels[0].flows, [index], "the other one waits");
+    let mut early = Early::none();
+    scene.flow(&mut core).inbox.take_early(&mut early);
+    assert!(early.is_some());
+    core.give_back(index);
+    core.unclaim(index);
+    core.channels[0].flows.clear();
+
+    // What comes behind it asks for credit: who got the first sees that it is sent.
+    let batch = [frame(2, Flags::NONE), frame(3, Flags::WANT)].concat();
+    assert_eq!(receive(&mut core, &batch), ([2; 8], HasChores(true)));
+    assert!(scene.flow(&mut core).has_credit);
 }
 
 #[test]

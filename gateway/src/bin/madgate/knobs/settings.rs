@@ -52,7 +52,7 @@ const CAP: &str = "it is a cap, and more of it is never slower";
 const SWITCH: &str = "it saves work and never makes any; off, it shows whether a fault is its own";
 
 /// Every one of them.
-pub(crate) static SETTINGS: [Setting; 13] = [
+pub(crate) static SETTINGS: [Setting; 14] = [
     Setting {
         key: "mtu",
         meaning: "the largest fragment that the network shall carry",
@@ -140,6 +140,12 @@ pub(crate) static SETTINGS: [Setting; 13] = [
         meaning: "whether a small message that came whole is taken in in one step",
         why: SWITCH,
         of: Of::Endpoint(|settings| settings.whole.to_string()),
+    },
+    Setting {
+        key: "unsealed",
+        meaning: "whether frames that stay in the memory of one host have no checksum",
+        why: SWITCH,
+        of: Of::Endpoint(|settings| settings.unsealed.to_string()),
     },
     Setting {
         key: "provider",
