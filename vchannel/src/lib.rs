@@ -30,7 +30,7 @@
 //! [`madgate_tm`], and what leaves by one goes through an outbox of [`madgate_bmm`].
 //!
 //! Start reading in `session/mod.rs`; `channel.rs`, `packing.rs` and `unpacking.rs` are what
-//! applications call.
+//! applications call, and `claiming.rs` is what they wait for between messages.
 
 #![forbid(unsafe_code)]
 

@@ -91,13 +91,13 @@ pub(super) fn is_absent_from(flags: Flags, checksum: u32) -> bool {
     checksum == 0 && says_so
 }
 
-/// Whether a data frame whose payload lies in one piece is as its source made it.
+/// Whether a data frame whose payload lies in one piece is as its source made it, by its checksum.
 #[must_use]
 pub fn is_intact(header: &Header, payload: &[u8]) -> bool {
     is_whole(&header.to_bytes(), payload)
 }
 
-/// Whether a data frame that lies in one piece is as its source made it. It begins with a header
+/// Whether a data frame that lies in one piece is as its source made it, by its checksum. It begins with a header
 /// that was [checked](Header::check), and is as long as that says.
 #[must_use]
 pub fn is_frame_intact(frame: &[u8]) -> bool {
@@ -107,11 +107,12 @@ pub fn is_frame_intact(frame: &[u8]) -> bool {
 
 #[inline]
 fn is_whole(head: &[u8; HEADER_BYTES], payload: &[u8]) -> bool {
-    let checksum = encoded::checksum(head);
-    if !encoded::has_any(head, Flags::HEADER_ONLY) {
-        return sum_of(head, payload) == checksum;
-    }
-    sum_of(head, &[]) == checksum
+    let covered = if encoded::has_any(head, Flags::HEADER_ONLY) {
+        &[]
+    } else {
+        payload
+    };
+    sum_of(head, covered) == encoded::checksum(head)
 }
 
 /// CRC-32C of a header, whose own checksum field counts as zero, and what it covers.

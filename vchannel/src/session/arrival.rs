@@ -1,7 +1,7 @@
 //! Frames that arrive: what each of them changes, before anybody is told.
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use bytes::Bytes;
 use madgate_gtm::wire::{Flags, Kind, Opening, Refusal, checksum};

@@ -3,6 +3,9 @@
 //!
 //! Everything else that may be about a frame, [`arrival`](super::arrival) sees to.
 
+#[cfg(test)]
+mod tests;
+
 use madgate_gtm::Time;
 use madgate_gtm::wire::{HEADER_BYTES, HeaderRef, checksum};
 
