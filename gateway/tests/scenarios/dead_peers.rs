@@ -63,6 +63,15 @@ impl Scene {
         }
     }
 
+    /// What the gateway holds, and one more. Counted once everybody has sent something, and has a
+    /// link: before that it is too little.
+    fn holdings(&mut self, node: impl Fn(&Self) -> &Process) -> [(usize, usize); 2] {
+        wait_until("the gateway has a link to each node", || {
+            self.gateway.ask("counters links") == "4"
+        });
+        [self.gateway.holdings(), node(self).holdings()]
+    }
+
     /// A stream from a0 to b0 is on its way, and b0 is unpacking it: what dies before a message has
     /// begun there is none that b0 could miss.
     fn begin(&mut self, bytes: u64) {
@@ -138,10 +147,19 @@ fn was_waited_for(died: Instant) {
 /// Descriptors and threads are as many as before (what is closing may take a moment).
 fn leaks_nothing(node: &Process, before: (usize, usize)) {
     let name = node.name();
-    wait_until(&format!("{name} holds {before:?} again"), || {
+    let deadline = Instant::now() + LONG;
+    loop {
         let now = node.holdings();
-        now.0 <= before.0 && now.1 <= before.1
-    });
+        if now.0 <= before.0 && now.1 <= before.1 {
+            return;
+        }
+        assert!(
+            Instant::now() < deadline,
+            "{name} held {before:?}, and holds {now:?}: {}",
+            node.descriptors().join(", "),
+        );
+        thread::sleep(LOOK);
+    }
 }
 
 /// Kills the receiver in the middle of messages of so many bytes.
@@ -150,7 +168,7 @@ fn receiver_dies(protocols: [Protocol; 2], bytes: u64) {
     let mut scene = Scene::new(protocols);
     scene.check();
     let mut first_number = 20;
-    let held = (scene.gateway.holdings(), scene.a0.holdings());
+    let held = scene.holdings(|scene| &scene.a0);
     for _ in 0..2 {
         scene.begin(bytes);
         let died = Instant::now();
@@ -165,8 +183,8 @@ fn receiver_dies(protocols: [Protocol; 2], bytes: u64) {
         first_number = last + 1 + 20;
         // All numbers of b0 begin anew, those of the flow do not.
     }
-    leaks_nothing(&scene.gateway, held.0);
-    leaks_nothing(&scene.a0, held.1);
+    leaks_nothing(&scene.gateway, held[0]);
+    leaks_nothing(&scene.a0, held[1]);
     scene.end();
 }
 
@@ -192,7 +210,7 @@ fn sender_dies(protocols: [Protocol; 2], bytes: u64) {
     let _turn = beside_others();
     let mut scene = Scene::new(protocols);
     scene.check();
-    let held = (scene.gateway.holdings(), scene.b0.holdings());
+    let held = scene.holdings(|scene| &scene.b0);
     for restarts_at_once in [false, true] {
         scene.begin(bytes);
         let died = Instant::now();
@@ -217,8 +235,8 @@ fn sender_dies(protocols: [Protocol; 2], bytes: u64) {
         }
         scene.check();
     }
-    leaks_nothing(&scene.gateway, held.0);
-    leaks_nothing(&scene.b0, held.1);
+    leaks_nothing(&scene.gateway, held[0]);
+    leaks_nothing(&scene.b0, held[1]);
     scene.end();
 }
 

@@ -184,6 +184,17 @@ impl Process {
         };
         (count("fd"), count("task"))
     }
+
+    /// What its descriptors are open on.
+    pub(crate) fn descriptors(&self) -> Vec<String> {
+        let entries = fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap();
+        let mut open: Vec<String> = entries
+            .filter_map(|entry| fs::read_link(entry.ok()?.path()).ok())
+            .map(|what| what.display().to_string())
+            .collect();
+        open.sort_unstable();
+        open
+    }
 }
 
 /// Resident memory of a process, in bytes.
