@@ -26,7 +26,8 @@ use crate::wire::{
 /// How long an acknowledgement may wait for company.
 pub const ACKNOWLEDGE_WITHIN: Duration = Duration::from_millis(1);
 /// The window that a flow starts with, in charged bytes; it doubles while the flow is
-/// limited by it and the application keeps up.
+/// limited by it and the application keeps up: when the source asks for more, and little waits to be
+/// consumed then, or all of it is consumed before the source asks again.
 pub const FIRST_WINDOW_BYTES: u64 = 128 << 10;
 
 /// What to do with an opening.
@@ -87,6 +88,8 @@ pub struct Incoming {
     window_most: u64,
     /// The source asked for credit and could use more than it got.
     starved: bool,
+    /// The source asked for credit, and the application had yet to consume much of the window then.
+    may_widen: bool,
     credit_wanted: bool,
     acknowledge_at: Option<Time>,
     suspended_since: Option<Time>,
@@ -113,6 +116,7 @@ impl Incoming {
             window: FIRST_WINDOW_BYTES.min(window_most),
             window_most,
             starved: false,
+            may_widen: false,
             credit_wanted: false,
             acknowledge_at: None,
             suspended_since: None,
@@ -169,6 +173,7 @@ impl Incoming {
         self.label = header.label;
         self.is_open = true;
         self.starved = false;
+        self.may_widen = false;
         self.suspended_since = None;
         self.given_up = None;
         // What was granted before is void; the opening's own payload counts as granted.
@@ -280,6 +285,11 @@ impl Incoming {
     pub fn consume(&mut self, charge: u64, budget: &mut Budget) {
         let before = self.outstanding();
         self.unconsumed -= charge;
+        if self.may_widen && self.unconsumed == 0 {
+            // What was there came at once, to an application that was not running: it takes in more in
+            // a turn than it may be sent.
+            self.widen();
+        }
         if self.admitted {
             budget.change(before, self.outstanding());
         }
@@ -294,6 +304,7 @@ impl Incoming {
         self.is_open = false;
         self.granted = self.delivered;
         self.starved = false;
+        self.may_widen = false;
         self.credit_wanted = false;
         self.acknowledge_at = None;
         if self.admitted {
@@ -454,8 +465,15 @@ impl Incoming {
         self.credit_wanted = true;
         self.starved = true;
         if self.unconsumed <= self.window / 2 {
-            self.window = (self.window * 2).min(self.window_most);
+            self.widen();
+        } else {
+            self.may_widen = true;
         }
+    }
+
+    fn widen(&mut self) {
+        self.may_widen = false;
+        self.window = (self.window * 2).min(self.window_most);
     }
 
     /// Memory that this flow has or may yet fill.

@@ -258,6 +258,47 @@ fn the_window_grows_while_the_application_keeps_up() {
     assert!(!fixture.incoming.handle_probe(&other, START));
 }
 
+/// All frames that were granted come, and with the last of them their source asks for more.
+fn accept_all_granted(fixture: &mut Fixture) {
+    let (mut at, granted) = (fixture.incoming.delivered, fixture.incoming.granted);
+    while at + SMALL <= granted {
+        let flags = Flags::WANT.when(at + 2 * SMALL > granted);
+        fixture.accept(&Header {
+            flags,
+            ..frame(5, at)
+        });
+        at += SMALL;
+    }
+}
+
+#[test]
+fn the_window_grows_while_all_that_came_at_once_is_consumed_before_more_comes() {
+    let mut fixture = Fixture::opened(1 << 20, 64 << 20);
+    for most in [2, 4, 8, 8, 8] {
+        accept_all_granted(&mut fixture);
+        let _ = fixture.credit(START);
+        let unconsumed = fixture.incoming.unconsumed();
+        assert!(unconsumed * 4 > FIRST_WINDOW_BYTES * most);
+        fixture.incoming.consume(unconsumed, &mut fixture.budget);
+        assert!(fixture.incoming.is_credit_due(&fixture.budget));
+        let (delivered, granted) = fixture.credit(START).unwrap();
+        assert_eq!(granted - delivered, FIRST_WINDOW_BYTES * most);
+    }
+}
+
+#[test]
+fn the_window_of_an_application_that_never_has_consumed_all_does_not_grow() {
+    let mut fixture = Fixture::opened(1 << 20, 64 << 20);
+    for _ in 0..5 {
+        accept_all_granted(&mut fixture);
+        let left = fixture.incoming.unconsumed() / 4;
+        let consumed = fixture.incoming.unconsumed() - left;
+        fixture.incoming.consume(consumed, &mut fixture.budget);
+        let (delivered, granted) = fixture.credit(START).unwrap();
+        assert_eq!(granted - delivered, FIRST_WINDOW_BYTES - left);
+    }
+}
+
 #[test]
 fn an_application_that_does_not_consume_is_granted_no_more() {
     let mut fixture = Fixture::opened(4096, 1 << 20);

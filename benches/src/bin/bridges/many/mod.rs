@@ -81,8 +81,10 @@ impl Through {
 }
 
 /// Each so many flows lengthen a measurement by what it takes with one: every thread gets its turns
-/// in it, and what one of them could do in a turn does not count as its share.
-const FLOWS_PER_TIME: usize = 32;
+/// in it, and what one of them could do in a turn does not count as its share. Where two processors
+/// carry 64 flows, a turn comes every tenth of a second, and it takes some to find out how wide a
+/// window has to be.
+const FLOWS_PER_TIME: usize = 8;
 
 /// So many flows, of messages of so many bytes, through one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
