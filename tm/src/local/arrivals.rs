@@ -28,6 +28,21 @@ pub trait Lending: fmt::Debug + Send + Sync {
     fn is_lent(&self, range: &Range<usize>) -> bool;
 }
 
+/// A slot that the peer has filled, and that is nobody else's until it is given back.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Claimed {
+    slot: u32,
+    length: u32,
+}
+
+impl Claimed {
+    /// Bytes in it.
+    pub(crate) fn len(&self) -> usize {
+        self.length as usize
+    }
+}
+
 /// The books of the slots that the peer fills, which go back when they are dropped, from any
 /// thread.
 #[derive(Debug)]
@@ -81,15 +96,47 @@ impl<B: GoesBack + 'static> Arrivals<B> {
         slot: u32,
         length: u32,
     ) -> Result<ReceivedSlot, &'static str> {
+        let claimed = self.claim(slot, length)?;
+        Ok(self.hand_out(claimed))
+    }
+
+    /// As [`receive`](Self::receive), for who decides later whether the slot is
+    /// [handed out](Self::hand_out) or [copied](Self::copy_claimed).
+    pub(crate) fn claim(&self, slot: u32, length: u32) -> Result<Claimed, &'static str> {
         // Only the receiving half sets the flag, and who drops the slot clears it, so a load
         // and a store do.
         self.check(slot, length)?.store(true, Ordering::Relaxed);
+        Ok(Claimed { slot, length })
+    }
+
+    /// Hands a slot out that was claimed here.
+    pub(crate) fn hand_out(self: &Arc<Self>, claimed: Claimed) -> ReceivedSlot {
+        let Claimed { slot, length } = claimed;
+        // It is already, where the claim is one of these books.
+        self.held[slot as usize].store(true, Ordering::Relaxed);
         let bytes = self.row.slot_in(&self.memory, slot, length);
         let owner: Arc<dyn SlotOwner> = self.clone();
-        // SAFETY: slot and length are within the memory (checked above, and by `slot_in`),
-        // which stays mapped while `self` lives; nothing in this process writes it (`new`; a
-        // list that puts carried data there asks `is_lent` first).
-        Ok(unsafe { ReceivedSlot::new(owner, slot, bytes) })
+        // SAFETY: slot and length are within the memory (`slot_in`), which stays mapped while
+        // `self` lives; nothing in this process writes it (`new`; a list that puts carried data
+        // there asks `is_lent` first, which says so from the store above on).
+        unsafe { ReceivedSlot::new(owner, slot, bytes) }
+    }
+
+    /// Copies a slot that was claimed here to `into`, which is as long. It is nobody's then, and the
+    /// caller gives it back: its number.
+    pub(crate) fn copy_claimed(&self, claimed: Claimed, into: &mut [u8]) -> u32 {
+        let Claimed { slot, length } = claimed;
+        let bytes = self.row.slot_in(&self.memory, slot, length);
+        assert!(bytes.len() == into.len());
+        // SAFETY: the memory is mapped for reading while `self` lives (`slot_in`, which checks
+        // its bounds too), and `into` is as long. It is memory of this process's own, so they do
+        // not overlap. That the peer may write meanwhile spoils only the copy.
+        unsafe {
+            ptr::copy_nonoverlapping(bytes.as_ptr().cast::<u8>(), into.as_mut_ptr(), into.len());
+        }
+        // Release: what was read of it, has been (`is_lent`).
+        self.held[slot as usize].store(false, Ordering::Release);
+        slot
     }
 
     /// Appends the bytes of a slot that the peer says to have filled to `into`; how many they

@@ -11,7 +11,7 @@ use madgate_tm::hsl::fabric::{FabricDevice, FabricPortStart};
 use madgate_tm::hsl::host::HostDevice;
 use madgate_tm::hsl::port::{Arrived, Block, Port, PortDevice, PortStart, PortTuning, Untaken};
 use madgate_tm::hsl::{Counters, counters};
-use madgate_tm::{Interest, Poller};
+use madgate_tm::{Interest, LaneError, Poller};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::{How, Memory, Plan, Traffic, WARM_UP};
@@ -19,7 +19,9 @@ use crate::translation::Translation;
 
 /// Looks that find nothing before the processor goes to somebody else: much longer than an
 /// answer takes when the other end runs.
-const LOOKS_BETWEEN_YIELDS: u32 = 20_000;
+const LOOKS_BETWEEN_YIELDS: u32 = 1_000;
+/// Looks at the list alone between two times that a port sees to everything else.
+const LIST_LOOKS: u32 = 32;
 /// Room for messages of 4 MiB, three at each end, and for those of all smaller sizes.
 const ARENA_BYTES: usize = 48 << 20;
 /// Messages of a stream that are on their way at once.
@@ -343,6 +345,12 @@ impl<D: PortDevice> End<D> {
     }
 
     fn receive(&mut self, blocks: &mut Blocks) -> io::Result<()> {
+        if self.traffic == Traffic::Short {
+            let mut into = std::mem::take(&mut self.scratch);
+            let received = self.wait_for(|port| port.receive_short(&mut into));
+            self.scratch = into;
+            return received.map(drop);
+        }
         match self.wait(Port::next_arrived)? {
             Arrived::Short(slot) => {
                 slot.copy_out(0, &mut self.scratch[..slot.len()]);
@@ -362,11 +370,34 @@ impl<D: PortDevice> End<D> {
     }
 
     fn wait<T>(&mut self, mut take: impl FnMut(&mut Port<D>) -> Option<T>) -> io::Result<T> {
+        self.wait_for(|port| {
+            port.progress()?;
+            Ok(take(port))
+        })
+    }
+
+    /// Looks at the list, and at nothing else, for a moment or until something is there.
+    fn look_at_list(&self) {
+        for _ in 0..LIST_LOOKS {
+            if self.port.may_have_arrived() {
+                break;
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Looks until there is what `look` looks for, and goes on meanwhile.
+    fn wait_for<T>(
+        &mut self,
+        mut look: impl FnMut(&mut Port<D>) -> Result<Option<T>, LaneError>,
+    ) -> io::Result<T> {
         let (mut looks, mut since) = (0_u32, None);
         loop {
-            self.port.progress().map_err(failed)?;
-            if let Some(taken) = take(&mut self.port) {
-                return Ok(taken);
+            if self.how == How::Polling {
+                self.look_at_list();
+            }
+            if let Some(found) = look(&mut self.port).map_err(failed)? {
+                return Ok(found);
             }
             looks += 1;
             if self.how != How::Adaptive {

@@ -113,6 +113,8 @@ impl Attacked {
 
     /// Goes on.
     pub(in crate::hsl) fn progress(&mut self) -> Result<(), LaneError> {
+        // The shortest ones are copied, one at a time, the others handed out.
+        self.ours.receive_short(&mut [0; 16])?;
         let progress = self.ours.progress();
         self.held
             .extend(std::iter::from_fn(|| self.ours.next_arrived()));

@@ -1,6 +1,7 @@
 //! Messages on their way by rendezvous, as who receives them sees it; and the slots that are out.
 
 use std::collections::VecDeque;
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +13,7 @@ use super::matching::Span;
 use crate::hsl::layout::REQUESTS_MAX;
 use crate::hsl::put::{Name, Target};
 use crate::lane::ReceivedSlot;
-use crate::local::arrivals::{Arrivals, GoesBack, Lending};
+use crate::local::arrivals::{Arrivals, Claimed, GoesBack, Lending};
 use crate::local::memory::Mapping;
 
 /// Messages for which memory is posted at once, at most.
@@ -36,6 +37,8 @@ impl GoesBack for Arc<Freed> {
 pub(super) struct Incoming<T> {
     shorts: Arc<Arrivals<Arc<Freed>>>,
     freed_slots: Arc<Freed>,
+    /// Those of them that were copied by the port itself.
+    copied_slots: u64,
     /// So many of them are worth a message of their own.
     told_from: u32,
     buffers: Arc<Arrivals<Arc<Freed>>>,
@@ -86,6 +89,7 @@ impl<T: Target> Incoming<T> {
         Self {
             shorts: Arc::new(Arrivals::new(own.clone(), slots, freed_slots.clone())),
             freed_slots,
+            copied_slots: 0,
             told_from: slots.slots / 2,
             buffers: Arc::new(Arrivals::new(own.clone(), buffers, freed_buffers.clone())),
             freed_buffers,
@@ -106,19 +110,36 @@ impl<T: Target> Incoming<T> {
     // ---- credit -------------------------------------------------------------------------
 
     /// Control slots that are free again; whoever takes them tells the other side.
-    pub(super) fn take_credit(&self) -> u64 {
-        self.freed_slots.0.swap(0, Ordering::Acquire)
+    pub(super) fn take_credit(&mut self) -> u64 {
+        let copied = mem::take(&mut self.copied_slots);
+        // Nothing is missed for long: what is freed now goes with the next message, or by itself.
+        if self.freed_slots.0.load(Ordering::Relaxed) == 0 {
+            return copied;
+        }
+        copied | self.freed_slots.0.swap(0, Ordering::Acquire)
     }
 
     /// Whether so many are that they are worth a message of their own.
     pub(super) fn owes_credit(&self) -> bool {
-        self.freed_slots.0.load(Ordering::Relaxed).count_ones() >= self.told_from
+        let free = self.copied_slots | self.freed_slots.0.load(Ordering::Relaxed);
+        free.count_ones() >= self.told_from
     }
 
     // ---- what the other side says ---------------------------------------------------------
 
-    pub(super) fn short(&self, slot: u32, length: u32) -> Result<ReceivedSlot, &'static str> {
-        self.shorts.receive(slot, length)
+    /// A control slot has been filled.
+    pub(super) fn short(&self, slot: u32, length: u32) -> Result<Claimed, &'static str> {
+        self.shorts.claim(slot, length)
+    }
+
+    /// Hands it out.
+    pub(super) fn hand_out(&self, short: Claimed) -> ReceivedSlot {
+        self.shorts.hand_out(short)
+    }
+
+    /// Copies it to `into`, which is as long: it is free again.
+    pub(super) fn copy_out(&mut self, short: Claimed, into: &mut [u8]) {
+        self.copied_slots |= 1 << self.shorts.copy_claimed(short, into);
     }
 
     /// A message of `length` bytes asks for memory.

@@ -24,7 +24,8 @@
 //! - **Send**: [`send_short`](Port::send_short), [`send`](Port::send).
 //! - **Receive**: [`post`](Port::post).
 //! - **Go on**: [`progress`](Port::progress), then [`next_arrived`](Port::next_arrived) and
-//!   [`next_sent`](Port::next_sent).
+//!   [`next_sent`](Port::next_sent); or, for messages that are copied anyway,
+//!   [`receive_short`](Port::receive_short).
 //! - **Sleep**: [`arm`](Port::arm), [`descriptor`](Port::descriptor),
 //!   [`acknowledge`](Port::acknowledge).
 //!
@@ -71,6 +72,7 @@ use super::put::{
 use super::registration::RegistrationLimits;
 use crate::hsl::violation;
 use crate::lane::{LaneError, ReceivedSlot};
+use crate::local::arrivals::Claimed;
 use crate::local::free::Reuse;
 use crate::local::memory::{Mapping, SharedBytes};
 use crate::poller::Interest;
@@ -138,6 +140,14 @@ pub enum Arrived {
     Unposted(ReceivedSlot),
 }
 
+/// A message that is here, and that nobody has taken.
+#[derive(Debug)]
+enum Here {
+    /// In a control slot, to be handed out or copied.
+    Short(Claimed),
+    Other(Arrived),
+}
+
 /// What a port has done; the counters only grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -172,7 +182,7 @@ pub struct Port<D: PortDevice = HostDevice> {
     outgoing: Outgoing<SourceOf<D>>,
     incoming: Incoming<TargetOf<D>>,
     staging: Staging,
-    arrived: VecDeque<Arrived>,
+    arrived: VecDeque<Here>,
     link: D::Link,
     /// The answer that is being sent.
     segments: Vec<u8>,
@@ -397,7 +407,48 @@ impl<D: PortDevice> Port<D> {
 
     /// The next message that is here.
     pub fn next_arrived(&mut self) -> Option<Arrived> {
-        self.arrived.pop_front()
+        Some(match self.arrived.pop_front()? {
+            Here::Short(short) => Arrived::Short(self.incoming.hand_out(short)),
+            Here::Other(arrived) => arrived,
+        })
+    }
+
+    /// Goes on as [`progress`](Self::progress) does, one message at most, and copies the next one
+    /// that is here to the beginning of `into`: how long it is. Its control slot is free again at
+    /// once, which costs less than to hand it out and to have it back.
+    ///
+    /// `None` when there is none, or when it did not come as SHORT or is longer than `into`:
+    /// [`next_arrived`](Self::next_arrived) has it then.
+    ///
+    /// # Errors
+    /// When the peer misbehaves, or is gone and everything that it sent has been taken in.
+    pub fn receive_short(&mut self, into: &mut [u8]) -> Result<Option<usize>, LaneError> {
+        self.check_open()?;
+        let has_come = !self.arrived.is_empty() || self.take_in_one(false)?;
+        if let Some(Here::Short(short)) = self.arrived.front()
+            && short.len() <= into.len()
+            && let Some(Here::Short(short)) = self.arrived.pop_front()
+        {
+            let length = short.len();
+            self.incoming.copy_out(short, &mut into[..length]);
+            return Ok(Some(length));
+        }
+        if !has_come {
+            self.note_look()?;
+        }
+        // While messages come, their credit goes with what is sent; and they end when there is none.
+        self.settle()?;
+        Ok(None)
+    }
+
+    /// Whether something may have come, or a message is here: a look at the list and nothing else,
+    /// to be repeated by who has its processor for itself, with [`progress`](Self::progress) or
+    /// [`receive_short`](Self::receive_short) now and then, which see to everything else. Always
+    /// `true` where a handler reads the list.
+    #[inline]
+    #[must_use]
+    pub fn may_have_arrived(&self) -> bool {
+        !self.arrived.is_empty() || self.put.may_have_received()
     }
 
     // ---- go on --------------------------------------------------------------------------
@@ -409,12 +460,18 @@ impl<D: PortDevice> Port<D> {
     pub fn progress(&mut self) -> Result<(), LaneError> {
         self.check_open()?;
         if !self.take_in()? {
-            self.looks += 1;
-            if self.looks >= LOOKS_BETWEEN_CHECKS {
-                self.check_peer()?;
-            }
+            self.note_look()?;
         }
         self.settle()
+    }
+
+    /// Nothing has come.
+    fn note_look(&mut self) -> Result<(), LaneError> {
+        self.looks += 1;
+        if self.looks >= LOOKS_BETWEEN_CHECKS {
+            self.check_peer()?;
+        }
+        Ok(())
     }
 
     /// Goes on with what the card had no room for, answers, and tells what was given back since.
@@ -451,16 +508,24 @@ impl<D: PortDevice> Port<D> {
     /// Takes in what has come; whether anything has.
     fn take_in(&mut self) -> Result<bool, LaneError> {
         let mut any = false;
-        loop {
-            match self.put.received_notify() {
-                Ok(None) => return Ok(any),
-                Ok(Some(received)) => self.handle(&received)?,
-                // What came before the end is the caller's first.
-                Err(PutError::Closed) if any => return Ok(true),
-                Err(error) => return Err(self.refused(error)),
-            }
+        while self.take_in_one(any)? {
             any = true;
-            self.looks = 0;
+        }
+        Ok(any)
+    }
+
+    /// Takes in what has come next; whether anything has. What came before the end is the caller's
+    /// first: the end is told of when there was nothing.
+    fn take_in_one(&mut self, any: bool) -> Result<bool, LaneError> {
+        match self.put.received_notify() {
+            Ok(None) => Ok(false),
+            Ok(Some(received)) => {
+                self.handle(&received)?;
+                self.looks = 0;
+                Ok(true)
+            }
+            Err(PutError::Closed) if any => Ok(false),
+            Err(error) => Err(self.refused(error)),
         }
     }
 
@@ -489,9 +554,9 @@ impl<D: PortDevice> Port<D> {
             return Err(self.failed(wrong(what)));
         }
         let handled = match kind_of(message) {
-            Some((Kind::Short, slot)) => self.incoming.short(slot, length).map(|slot| {
+            Some((Kind::Short, slot)) => self.incoming.short(slot, length).map(|short| {
                 self.counters.copies += 1;
-                self.arrived.push_back(Arrived::Short(slot));
+                self.arrived.push_back(Here::Short(short));
             }),
             Some((Kind::Request, number)) => self.incoming.request(number, word),
             Some((Kind::Response, number)) => return self.respond(number, word),
@@ -499,7 +564,7 @@ impl<D: PortDevice> Port<D> {
                 if let Some(Arrived::Unposted(_)) = arrived {
                     self.counters.copies += 1;
                 }
-                self.arrived.extend(arrived);
+                self.arrived.extend(arrived.map(Here::Other));
             }),
             // A peer cannot go on without end that way.
             Some((Kind::Credit, _)) if credit == 0 => Err("that frees nothing"),

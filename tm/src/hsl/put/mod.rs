@@ -101,6 +101,15 @@ impl<D: Device> Put<D> {
         }
     }
 
+    /// Whether there may be one: a look at the list, where no handler reads it.
+    #[inline]
+    pub fn may_have_received(&self) -> bool {
+        match &self.reception {
+            Reception::Polled(receiving) => receiving.may_have_next(),
+            Reception::Interrupts(_) => true,
+        }
+    }
+
     /// Forgets which messages have been sent; returns how many.
     pub fn flush_send_list(&mut self) -> usize {
         std::iter::from_fn(|| self.sending.next_sent()).count()

@@ -2,6 +2,7 @@
 
 mod copies;
 mod hostile;
+mod shorts;
 
 use std::os::unix::net::UnixStream;
 
