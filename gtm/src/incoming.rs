@@ -27,7 +27,7 @@ use crate::wire::{
 pub const ACKNOWLEDGE_WITHIN: Duration = Duration::from_millis(1);
 /// The window that a flow starts with, in charged bytes; it doubles while the flow is
 /// limited by it and the application keeps up: when the source asks for more, and little waits to be
-/// consumed then, or all of it is consumed before the source asks again.
+/// consumed then, or all of it is consumed before anything comes that was granted since.
 pub const FIRST_WINDOW_BYTES: u64 = 128 << 10;
 
 /// What to do with an opening.
@@ -88,8 +88,9 @@ pub struct Incoming {
     window_most: u64,
     /// The source asked for credit and could use more than it got.
     starved: bool,
-    /// The source asked for credit, and the application had yet to consume much of the window then.
-    may_widen: bool,
+    /// What was granted when the source asked for credit, and the application had yet to consume much
+    /// of the window.
+    asked_at: Option<u64>,
     credit_wanted: bool,
     acknowledge_at: Option<Time>,
     suspended_since: Option<Time>,
@@ -116,7 +117,7 @@ impl Incoming {
             window: FIRST_WINDOW_BYTES.min(window_most),
             window_most,
             starved: false,
-            may_widen: false,
+            asked_at: None,
             credit_wanted: false,
             acknowledge_at: None,
             suspended_since: None,
@@ -173,7 +174,7 @@ impl Incoming {
         self.label = header.label;
         self.is_open = true;
         self.starved = false;
-        self.may_widen = false;
+        self.asked_at = None;
         self.suspended_since = None;
         self.given_up = None;
         // What was granted before is void; the opening's own payload counts as granted.
@@ -285,9 +286,8 @@ impl Incoming {
     pub fn consume(&mut self, charge: u64, budget: &mut Budget) {
         let before = self.outstanding();
         self.unconsumed -= charge;
-        if self.may_widen && self.unconsumed == 0 {
-            // What was there came at once, to an application that was not running: it takes in more in
-            // a turn than it may be sent.
+        if self.unconsumed == 0 && self.asked_at.is_some_and(|at| self.delivered <= at) {
+            // Nothing has come since that was granted since: the application waits for its source.
             self.widen();
         }
         if self.admitted {
@@ -304,7 +304,7 @@ impl Incoming {
         self.is_open = false;
         self.granted = self.delivered;
         self.starved = false;
-        self.may_widen = false;
+        self.asked_at = None;
         self.credit_wanted = false;
         self.acknowledge_at = None;
         if self.admitted {
@@ -467,12 +467,12 @@ impl Incoming {
         if self.unconsumed <= self.window / 2 {
             self.widen();
         } else {
-            self.may_widen = true;
+            self.asked_at = Some(self.granted);
         }
     }
 
     fn widen(&mut self) {
-        self.may_widen = false;
+        self.asked_at = None;
         self.window = (self.window * 2).min(self.window_most);
     }
 

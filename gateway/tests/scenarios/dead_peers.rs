@@ -63,7 +63,7 @@ impl Scene {
         }
     }
 
-    /// What the gateway holds, and one more. Counted once everybody has sent something, and has a
+    /// What the gateway holds, and one node. Counted once everybody has sent something, and has a
     /// link: before that it is too little.
     fn holdings(&mut self, node: impl Fn(&Self) -> &Process) -> [(usize, usize); 2] {
         wait_until("the gateway has a link to each node", || {

@@ -300,6 +300,37 @@ fn the_window_of_an_application_that_never_has_consumed_all_does_not_grow() {
 }
 
 #[test]
+fn nor_does_that_of_one_that_was_sent_more_before_it_had_consumed_all() {
+    let mut fixture = Fixture::opened(1 << 20, 64 << 20);
+    for _ in 0..5 {
+        accept_all_granted(&mut fixture);
+        let half = fixture.incoming.unconsumed() / 2 + SMALL;
+        fixture.incoming.consume(half, &mut fixture.budget);
+        fixture.credit(START).unwrap();
+        // Something of what was granted now, by a source that asks for nothing.
+        let next = frame(5, fixture.incoming.delivered);
+        fixture.accept(&next);
+        let rest = fixture.incoming.unconsumed();
+        fixture.incoming.consume(rest, &mut fixture.budget);
+        let (delivered, granted) = fixture.credit(START + ACKNOWLEDGE_WITHIN).unwrap();
+        assert_eq!(granted - delivered, FIRST_WINDOW_BYTES);
+    }
+}
+
+#[test]
+fn what_was_left_of_an_earlier_opening_widens_nothing() {
+    let mut fixture = Fixture::opened(1 << 20, 64 << 20);
+    accept_all_granted(&mut fixture);
+    fixture.incoming.suspend(&mut fixture.budget, START);
+    let left = fixture.incoming.unconsumed();
+    let delivered = fixture.incoming.delivered;
+    fixture.open(&bare(6, delivered), 10);
+    fixture.incoming.consume(left, &mut fixture.budget);
+    let (delivered, granted) = fixture.credit(START).unwrap();
+    assert_eq!(granted - delivered, FIRST_WINDOW_BYTES);
+}
+
+#[test]
 fn an_application_that_does_not_consume_is_granted_no_more() {
     let mut fixture = Fixture::opened(4096, 1 << 20);
     let mut at = 0;

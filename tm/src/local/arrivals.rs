@@ -109,28 +109,31 @@ impl<B: GoesBack + 'static> Arrivals<B> {
         Ok(Claimed { slot, length })
     }
 
-    /// Hands a slot out that was claimed here.
+    /// Hands a slot out that was claimed of these books.
     pub(crate) fn hand_out(self: &Arc<Self>, claimed: Claimed) -> ReceivedSlot {
         let Claimed { slot, length } = claimed;
-        // It is already, where the claim is one of these books.
-        self.held[slot as usize].store(true, Ordering::Relaxed);
+        assert!(self.held[slot as usize].load(Ordering::Relaxed));
         let bytes = self.row.slot_in(&self.memory, slot, length);
         let owner: Arc<dyn SlotOwner> = self.clone();
         // SAFETY: slot and length are within the memory (`slot_in`), which stays mapped while
         // `self` lives; nothing in this process writes it (`new`; a list that puts carried data
-        // there asks `is_lent` first, which says so from the store above on).
+        // there asks `is_lent` first, which says so since the claim). A peer that lies can have the
+        // handler thread of mode `interrupt` write it, which asks nobody: docs/hsl.md says so, and
+        // the slot is only read through raw pointers.
         unsafe { ReceivedSlot::new(owner, slot, bytes) }
     }
 
-    /// Copies a slot that was claimed here to `into`, which is as long. It is nobody's then, and the
-    /// caller gives it back: its number.
+    /// Copies a slot that was claimed of these books to `into`, which is as long. It is nobody's
+    /// then, and the caller gives it back: its number.
     pub(crate) fn copy_claimed(&self, claimed: Claimed, into: &mut [u8]) -> u32 {
         let Claimed { slot, length } = claimed;
+        assert!(self.held[slot as usize].load(Ordering::Relaxed));
         let bytes = self.row.slot_in(&self.memory, slot, length);
         assert!(bytes.len() == into.len());
         // SAFETY: the memory is mapped for reading while `self` lives (`slot_in`, which checks
         // its bounds too), and `into` is as long. It is memory of this process's own, so they do
-        // not overlap. That the peer may write meanwhile spoils only the copy.
+        // not overlap. A list that this thread reads is not read meanwhile; that the peer may write,
+        // or have a handler thread write (`hand_out`), spoils only the copy.
         unsafe {
             ptr::copy_nonoverlapping(bytes.as_ptr().cast::<u8>(), into.as_mut_ptr(), into.len());
         }

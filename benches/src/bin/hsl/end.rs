@@ -19,7 +19,7 @@ use crate::translation::Translation;
 
 /// Looks that find nothing before the processor goes to somebody else: much longer than an
 /// answer takes when the other end runs.
-const LOOKS_BETWEEN_YIELDS: u32 = 1_000;
+const LOOKS_BETWEEN_YIELDS: u32 = 20_000;
 /// Looks at the list alone between two times that a port sees to everything else.
 const LIST_LOOKS: u32 = 32;
 /// Room for messages of 4 MiB, three at each end, and for those of all smaller sizes.
@@ -376,14 +376,16 @@ impl<D: PortDevice> End<D> {
         })
     }
 
-    /// Looks at the list, and at nothing else, for a moment or until something is there.
-    fn look_at_list(&self) {
-        for _ in 0..LIST_LOOKS {
+    /// Looks at the list, and at nothing else, for a moment or until something is there. Returns how
+    /// often it looked.
+    fn look_at_list(&self) -> u32 {
+        for look in 1..LIST_LOOKS {
             if self.port.may_have_arrived() {
-                break;
+                return look;
             }
             std::hint::spin_loop();
         }
+        LIST_LOOKS
     }
 
     /// Looks until there is what `look` looks for, and goes on meanwhile.
@@ -393,16 +395,17 @@ impl<D: PortDevice> End<D> {
     ) -> io::Result<T> {
         let (mut looks, mut since) = (0_u32, None);
         loop {
-            if self.how == How::Polling {
-                self.look_at_list();
-            }
+            looks += match self.how {
+                How::Polling => self.look_at_list(),
+                How::Adaptive | How::Interrupt => 1,
+            };
             if let Some(found) = look(&mut self.port).map_err(failed)? {
                 return Ok(found);
             }
-            looks += 1;
             if self.how != How::Adaptive {
                 // A handler that is interrupted needs a processor too.
-                if self.how == How::Interrupt || looks.is_multiple_of(LOOKS_BETWEEN_YIELDS) {
+                if self.how == How::Interrupt || looks >= LOOKS_BETWEEN_YIELDS {
+                    looks = 0;
                     std::thread::yield_now();
                 }
                 std::hint::spin_loop();

@@ -114,8 +114,8 @@ impl Attacked {
     /// Goes on.
     pub(in crate::hsl) fn progress(&mut self) -> Result<(), LaneError> {
         // The shortest ones are copied, one at a time, the others handed out.
-        self.ours.receive_short(&mut [0; 16])?;
-        let progress = self.ours.progress();
+        let copied = self.ours.receive_short(&mut [0; 16]);
+        let progress = copied.and_then(|_| self.ours.progress());
         self.held
             .extend(std::iter::from_fn(|| self.ours.next_arrived()));
         while self.ours.next_sent().is_some() {}

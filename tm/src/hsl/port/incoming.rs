@@ -112,7 +112,7 @@ impl<T: Target> Incoming<T> {
     /// Control slots that are free again; whoever takes them tells the other side.
     pub(super) fn take_credit(&mut self) -> u64 {
         let copied = mem::take(&mut self.copied_slots);
-        // Nothing is missed for long: what is freed now goes with the next message, or by itself.
+        // What is freed only now goes with the next message, or by itself when the port settles.
         if self.freed_slots.0.load(Ordering::Relaxed) == 0 {
             return copied;
         }

@@ -84,6 +84,10 @@ use staging::Staging;
 /// nothing had come, a port looks at its socket. That is a system call, and so it is rare.
 const LOOKS_BETWEEN_CHECKS: u32 = 1 << 17;
 
+/// Messages that are copied, one right after the other, before a port sees to everything else: to
+/// requests that can be answered, and credit.
+const COPIES_BETWEEN_SETTLING: u32 = 8;
+
 /// How a port is tuned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortTuning {
@@ -189,6 +193,8 @@ pub struct Port<D: PortDevice = HostDevice> {
     counters: PortCounters,
     /// Times that nothing had come since the peer was last known to be there.
     looks: u32,
+    /// Messages that were copied since everything else was last seen to.
+    copied: u32,
     has_failed: bool,
 }
 
@@ -232,6 +238,7 @@ impl<D: PortDevice> Port<D> {
             segments: Vec::with_capacity(layout::SEGMENTS_MAX * layout::SEGMENT_BYTES),
             counters: PortCounters::default(),
             looks: 0,
+            copied: 0,
             has_failed: false,
         };
         // By interrupts, the list is read by another thread than the one that lends them.
@@ -413,38 +420,57 @@ impl<D: PortDevice> Port<D> {
         })
     }
 
-    /// Goes on as [`progress`](Self::progress) does, one message at most, and copies the next one
-    /// that is here to the beginning of `into`: how long it is. Its control slot is free again at
-    /// once, which costs less than to hand it out and to have it back.
+    /// Takes in what comes next, if no message is here, and copies the next message to the beginning
+    /// of `into`: how long it is. Its control slot is free again at once, which costs less than to
+    /// hand it out and to have it back. Sees to everything that [`progress`](Self::progress) sees to,
+    /// where there is no message, and between two of a few.
     ///
-    /// `None` when there is none, or when it did not come as SHORT or is longer than `into`:
-    /// [`next_arrived`](Self::next_arrived) has it then.
+    /// `None` when there is none, or what came next was none (who sleeps is told by
+    /// [`arm`](Self::arm) when there is more); or when it did not come as SHORT or is longer than
+    /// `into`: [`next_arrived`](Self::next_arrived) has it then.
     ///
     /// # Errors
     /// When the peer misbehaves, or is gone and everything that it sent has been taken in.
     pub fn receive_short(&mut self, into: &mut [u8]) -> Result<Option<usize>, LaneError> {
-        self.check_open()?;
-        let has_come = !self.arrived.is_empty() || self.take_in_one(false)?;
-        if let Some(Here::Short(short)) = self.arrived.front()
-            && short.len() <= into.len()
-            && let Some(Here::Short(short)) = self.arrived.pop_front()
-        {
-            let length = short.len();
-            self.incoming.copy_out(short, &mut into[..length]);
+        let mut has_come = !self.arrived.is_empty();
+        if !has_come {
+            self.check_open()?;
+            if self.copied >= COPIES_BETWEEN_SETTLING {
+                // Here, so that no message is lost when it fails.
+                self.settle()?;
+            }
+            has_come = self.take_in_one(false)?;
+        }
+        if let Some(length) = self.copy_short(into) {
+            self.copied += 1;
             return Ok(Some(length));
         }
+        self.check_open()?;
         if !has_come {
             self.note_look()?;
         }
-        // While messages come, their credit goes with what is sent; and they end when there is none.
         self.settle()?;
         Ok(None)
+    }
+
+    /// Copies the next message that is here, if it is short, to `into`, if that is as long: how long
+    /// it is.
+    fn copy_short(&mut self, into: &mut [u8]) -> Option<usize> {
+        let Some(Here::Short(short)) = self.arrived.front() else {
+            return None;
+        };
+        let length = short.len();
+        let into = into.get_mut(..length)?;
+        if let Some(Here::Short(short)) = self.arrived.pop_front() {
+            self.incoming.copy_out(short, into);
+        }
+        Some(length)
     }
 
     /// Whether something may have come, or a message is here: a look at the list and nothing else,
     /// to be repeated by who has its processor for itself, with [`progress`](Self::progress) or
     /// [`receive_short`](Self::receive_short) now and then, which see to everything else. Always
-    /// `true` where a handler reads the list.
+    /// `true` where a handler reads the list, and over libfabric, where no memory shows it.
     #[inline]
     #[must_use]
     pub fn may_have_arrived(&self) -> bool {
@@ -476,6 +502,7 @@ impl<D: PortDevice> Port<D> {
 
     /// Goes on with what the card had no room for, answers, and tells what was given back since.
     fn settle(&mut self) -> Result<(), LaneError> {
+        self.copied = 0;
         if !D::SENDS_AT_ONCE {
             self.take_sent()?;
         }

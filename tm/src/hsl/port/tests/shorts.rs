@@ -87,25 +87,89 @@ fn what_is_handed_out_and_what_is_copied_come_in_their_order() {
     }
 }
 
+/// What is received until the port ends, and how it does.
+fn all_of(port: &mut Port) -> (Vec<Vec<u8>>, LaneError) {
+    let (mut into, mut heard) = ([0; 8], Vec::new());
+    loop {
+        match port.receive_short(&mut into) {
+            Ok(Some(length)) => heard.push(into[..length].to_vec()),
+            Ok(None) => {}
+            Err(error) => return (heard, error),
+        }
+    }
+}
+
 #[test]
 #[cfg_attr(miri, ignore = "so many looks take it minutes")]
 fn what_came_before_the_end_is_there_first() {
-    let [mut near, mut far] = pair(&tuned(Mode::Polling));
-    for message in [b"one", b"two"] {
-        assert!(near.send_short(message).unwrap());
-    }
-    drop(near);
-    let mut into = [0; 8];
-    let mut heard = Vec::new();
-    let end = loop {
-        match far.receive_short(&mut into) {
-            Ok(Some(length)) => heard.push(into[..length].to_vec()),
-            Ok(None) => {}
-            Err(error) => break error,
+    for mode in modes() {
+        let [mut near, mut far] = pair(&tuned(mode));
+        for message in [b"one", b"two"] {
+            assert!(near.send_short(message).unwrap());
         }
-    };
+        drop(near);
+        let (heard, end) = all_of(&mut far);
+        assert_eq!(heard, [b"one", b"two"], "{mode:?}");
+        assert!(matches!(end, LaneError::Closed), "{end:?}");
+    }
+}
+
+#[test]
+fn what_was_taken_in_before_a_port_failed_is_there() {
+    let mut ports = pair(&tuned(Mode::Polling));
+    for message in [b"one", b"two"] {
+        assert!(ports[0].send_short(message).unwrap());
+    }
+    ports[0].tell(identifier(Kind::Credit, 0), 0).unwrap();
+    assert!(ports[1].progress().is_err(), "that frees nothing");
+    let (heard, end) = all_of(&mut ports[1]);
     assert_eq!(heard, [b"one", b"two"]);
     assert!(matches!(end, LaneError::Closed), "{end:?}");
+}
+
+#[test]
+fn credit_goes_back_before_all_slots_are_used_up() {
+    let [mut near, mut far] = pair(&tuned(Mode::Polling));
+    while near.send_short(b"more").unwrap() {}
+    let slots = far.own_geometry.control_row().slots;
+    let mut into = [0; 8];
+    for _ in 0..slots / 2 + COPIES_BETWEEN_SETTLING {
+        assert_eq!(far.receive_short(&mut into).unwrap(), Some(4));
+    }
+    near.progress().unwrap();
+    assert!(near.control.len() >= slots as usize / 2);
+}
+
+#[test]
+fn a_request_is_answered_though_a_short_message_is_always_there() {
+    let mut ports = pair(&PortTuning {
+        buffers: 1,
+        ..tuned(Mode::Polling)
+    });
+    let large = pattern(100_000);
+    let send = |port: &mut Port| {
+        let sent = blocks(port.arena(), &[large.len()], &large);
+        port.send(sent).unwrap();
+    };
+    send(&mut ports[0]);
+    let held = arrival(&mut ports);
+    send(&mut ports[0]);
+    for _ in 0..3 {
+        ports.iter_mut().for_each(|port| port.progress().unwrap());
+    }
+    // The second waited for the buffer, and nobody but the port itself looks for it from now on.
+    drop(held);
+    let [near, far] = &mut ports;
+    assert!(near.send_short(b"ping").unwrap());
+    let mut into = [0; 8];
+    for _ in 0..=COPIES_BETWEEN_SETTLING {
+        assert!(near.send_short(b"ping").unwrap());
+        assert_eq!(far.receive_short(&mut into).unwrap(), Some(4));
+        assert!(far.send_short(b"pong").unwrap());
+        while near.receive_short(&mut into).unwrap().is_none() {}
+    }
+    near.progress().unwrap();
+    assert!(near.next_sent().is_some() && near.next_sent().is_some());
 }
 
 #[test]
