@@ -1,6 +1,11 @@
 //! Short messages that are copied as they are received.
 
+use std::time::{Duration, Instant};
+
 use super::*;
+
+/// What a test gives up after.
+const LONG: Duration = Duration::from_secs(60);
 
 /// Receives the next message, the other end going on as well.
 fn next(ports: &mut [Port; 2], into: &mut [u8]) -> usize {
@@ -90,7 +95,9 @@ fn what_is_handed_out_and_what_is_copied_come_in_their_order() {
 /// What is received until the port ends, and how it does.
 fn all_of(port: &mut Port) -> (Vec<Vec<u8>>, LaneError) {
     let (mut into, mut heard) = ([0; 8], Vec::new());
+    let deadline = Instant::now() + LONG;
     loop {
+        assert!(Instant::now() < deadline, "it never ends: {heard:?}");
         match port.receive_short(&mut into) {
             Ok(Some(length)) => heard.push(into[..length].to_vec()),
             Ok(None) => {}
