@@ -62,7 +62,9 @@ impl Attack {
                 list,
                 bell: Arc::new(Bell::new(socket_pair().0.into())),
             };
-            HostCard::new(peer.memory.clone(), Mode::Adaptive, to)
+            let mut card = HostCard::new(peer.memory.clone(), Mode::Adaptive, to);
+            card.carry_anywhere();
+            card
         };
         let sender = sender(&own, &peer, numbers, Bell::new(sending.into()));
         Self {

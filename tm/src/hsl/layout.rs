@@ -11,6 +11,8 @@
 //! The places are the same for every lane; of a list, as many entries are used as can be on
 //! their way. Memory is only taken from the system when it is first touched.
 
+use std::ops::Range;
+
 use super::HslTuning;
 use super::host::{ListPlace, Mode};
 use super::put::ENTRY_WORDS;
@@ -146,17 +148,19 @@ impl Geometry {
 
     /// The list of the half that receives, at the side whose geometry this is.
     pub(super) fn receiver_list(self) -> ListPlace {
-        receiver_place(self.entries())
+        // The slots, which the half lends that reads the list.
+        receiver_place(self.entries(), REGISTERED_AT..self.memory_bytes())
     }
 
     /// The list of the half that sends, at the other side: it is told what this one has room
-    /// for.
+    /// for, and answers have no data.
     pub(super) fn sender_list(self) -> ListPlace {
         ListPlace {
             armed_at: SENDER_ARMED_AT,
             head_at: SENDER_HEAD_AT,
             at: SENDER_LIST_AT,
             entries: self.entries(),
+            carries: 0..0,
         }
     }
 
@@ -166,14 +170,16 @@ impl Geometry {
     }
 }
 
-/// The list of a half that receives, of which so many entries are used.
-pub(super) fn receiver_place(entries: usize) -> ListPlace {
+/// The list of a half that receives, of which so many entries are used, and where data may go
+/// that travels in them.
+pub(super) fn receiver_place(entries: usize, carries: Range<usize>) -> ListPlace {
     debug_assert!(entries <= ENTRIES_MAX);
     ListPlace {
         armed_at: RECEIVER_ARMED_AT,
         head_at: RECEIVER_HEAD_AT,
         at: RECEIVER_LIST_AT,
         entries,
+        carries: carries.start as u64..carries.end as u64,
     }
 }
 

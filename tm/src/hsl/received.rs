@@ -13,10 +13,10 @@ use crate::local::ring::RingReader;
 pub(super) struct ReceivedList {
     peer: NodeNumber,
     ring: RingReader<PeerWords, ENTRY_WORDS>,
-    /// Registered memory, where data goes that entries carry,
+    /// Memory, of which entries carry data
     memory: SharedBytes,
-    /// and where in that memory it is.
-    registered: Range<u64>,
+    /// for this part alone.
+    carries: Range<u64>,
     /// Entries that were read,
     read: u64,
     /// and those of them that the other side has not been told of.
@@ -28,19 +28,13 @@ pub(super) struct ReceivedList {
 }
 
 impl ReceivedList {
-    /// The list at `place` of `own`, which `peer` writes, and which is registered from
-    /// `registered_at` on.
-    pub(super) fn new(
-        own: &Arc<Mapping>,
-        registered_at: usize,
-        place: ListPlace,
-        peer: NodeNumber,
-    ) -> Self {
+    /// The list at `place` of `own`, which `peer` writes.
+    pub(super) fn new(own: &Arc<Mapping>, place: ListPlace, peer: NodeNumber) -> Self {
         Self {
             peer,
             ring: RingReader::new(own.peer_words(place.at, place.entries * ENTRY_WORDS)),
             memory: SharedBytes::new(Arc::clone(own)),
-            registered: registered_at as u64..own.len() as u64,
+            carries: place.carries,
             read: 0,
             untold: 0,
             untold_most: (place.entries as u64 / 2).max(1),
@@ -81,9 +75,9 @@ impl ReceivedList {
             && received.length > 0
         {
             // The other card has left the last step to this one.
-            let at = range_within(address, received.length, &self.registered);
+            let at = range_within(address, received.length, &self.carries);
             let at = at.ok_or(PutError::Peer(
-                "an entry with data for memory that is not registered",
+                "an entry with data for memory that no entry may carry data for",
             ))?;
             let range = at..at + received.length as usize;
             if self.lending.iter().any(|slots| slots.is_lent(&range)) {

@@ -117,15 +117,7 @@ pub(super) fn sender(
     };
     let card = HostCard::new(Arc::clone(&slots), peer.geometry.mode, to);
     let place = peer.geometry.sender_list();
-    // Answers carry no data: nothing is registered for it.
-    let list = HostList::new(
-        &own.memory,
-        own.memory.len(),
-        place,
-        other,
-        own.geometry.mode,
-        bell.clone(),
-    );
+    let list = HostList::new(&own.memory, place, other, own.geometry.mode, bell.clone());
     let loans = Loans::new(slots, row, Reuse::Newest);
     Ok(lane::HslSender::new(
         loans,
@@ -145,14 +137,7 @@ pub(super) fn receiver(
 ) -> lane::HslReceiver<HostDevice> {
     let bell = Arc::new(bell);
     let place = own.geometry.receiver_list();
-    let list = HostList::new(
-        &own.memory,
-        REGISTERED_AT,
-        place,
-        other,
-        own.geometry.mode,
-        bell.clone(),
-    );
+    let list = HostList::new(&own.memory, place, other, own.geometry.mode, bell.clone());
     let to = Connection {
         node,
         peer: other,

@@ -117,9 +117,8 @@ impl<B: GoesBack + 'static> Arrivals<B> {
         let owner: Arc<dyn SlotOwner> = self.clone();
         // SAFETY: slot and length are within the memory (`slot_in`), which stays mapped while
         // `self` lives; nothing in this process writes it (`new`; a list that puts carried data
-        // there asks `is_lent` first, which says so since the claim). A peer that lies can have the
-        // handler thread of mode `interrupt` write it, which asks nobody: docs/hsl.md says so, and
-        // the slot is only read through raw pointers.
+        // there is read by the thread that claims, and asks `is_lent` first, which says so since
+        // the claim: `ListPlace::carries`).
         unsafe { ReceivedSlot::new(owner, slot, bytes) }
     }
 
@@ -132,8 +131,9 @@ impl<B: GoesBack + 'static> Arrivals<B> {
         assert!(bytes.len() == into.len());
         // SAFETY: the memory is mapped for reading while `self` lives (`slot_in`, which checks
         // its bounds too), and `into` is as long. It is memory of this process's own, so they do
-        // not overlap. A list that this thread reads is not read meanwhile; that the peer may write,
-        // or have a handler thread write (`hand_out`), spoils only the copy.
+        // not overlap. Nothing in this process writes it meanwhile: the list that puts carried
+        // data there is read by this thread (`ListPlace::carries`). That the peer may write
+        // spoils only the copy.
         unsafe {
             ptr::copy_nonoverlapping(bytes.as_ptr().cast::<u8>(), into.as_mut_ptr(), into.len());
         }
@@ -157,7 +157,8 @@ impl<B: GoesBack + 'static> Arrivals<B> {
         let target = &mut into.spare_capacity_mut()[..count];
         // SAFETY: the memory is mapped for reading while `self` lives (`slot_in`, which checks
         // its bounds too), and `target` is as long. It is memory of this process's own, so they
-        // do not overlap. That the peer may write meanwhile spoils only the copy.
+        // do not overlap. Nothing in this process writes it meanwhile, as in `copy_claimed`; that
+        // the peer may spoils only the copy.
         unsafe {
             ptr::copy_nonoverlapping(
                 bytes.as_ptr().cast::<u8>(),

@@ -259,8 +259,10 @@ impl SharedBytes {
         let to = self.0.range(offset, bytes.len());
         // SAFETY: bounds: `range` checked them, and `bytes` is as long. The mapping is writable
         // and lives as long as `self`; nothing refers to its bytes (`new`), so they overlap no
-        // slice. No thread of this process reads them now: what is lent to a reader is not
-        // written (`Lending`), and the rest is its owner's alone. Another process that accesses
+        // slice. No other thread of this process accesses them now: they are their owner's alone
+        // (a slot of staging, a buffer of an arena), or data that an entry carries, which goes
+        // where only the thread may look that reads the list (`ListPlace::carries`), but for what
+        // that thread has lent, which is not written (`Lending`). Another process that accesses
         // them meanwhile is outside of this program's memory model, and any mix of old and new
         // bytes is an acceptable outcome.
         unsafe {

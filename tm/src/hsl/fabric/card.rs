@@ -220,20 +220,19 @@ pub struct FabricList {
 }
 
 impl FabricList {
-    /// The list at `place` of `own`, which is registered from `registered_at` on.
+    /// The list at `place` of `own`.
     pub(super) fn new(
         connection: Arc<Connection>,
         own: &Arc<Mapping>,
-        registered_at: usize,
         place: ListPlace,
         peer: NodeNumber,
         mode: Mode,
     ) -> Self {
         Self {
             connection,
-            list: ReceivedList::new(own, registered_at, place, peer),
-            mode,
             taken: VecDeque::with_capacity(place.entries),
+            list: ReceivedList::new(own, place, peer),
+            mode,
             is_armed: false,
             waits_since: None,
             has_said_end: false,

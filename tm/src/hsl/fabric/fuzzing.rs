@@ -285,7 +285,7 @@ impl Attacked {
     pub(in crate::hsl) fn check_written(&mut self) {
         let registered = REGISTERED_AT..self.peer.geometry.memory_bytes();
         for (end, there) in self.ends.iter_mut().zip(THERE) {
-            let list = end.list_there;
+            let list = &end.list_there;
             let head = end.list.head_at..end.list.head_at + 8;
             for written in end.endpoint.network().written.drain(..) {
                 let Written { to, length, notice } = written;

@@ -334,11 +334,6 @@ impl Meeting<'_> {
             registered: REGISTERED_AT as u64..geometry.memory_bytes() as u64,
             list,
         };
-        // Answers carry no data: nothing is registered for it.
-        let registered_at = match half {
-            Half::Sending => self.own.len(),
-            Half::Receiving | Half::Both => REGISTERED_AT,
-        };
         let connection = Connection::new(Parts {
             path: Path {
                 numbers,
@@ -349,7 +344,7 @@ impl Meeting<'_> {
             },
             endpoint,
             own: Arc::clone(&self.own),
-            own_list,
+            own_list: own_list.clone(),
             control: Arc::clone(&self.control),
             half,
             attendant: Arc::clone(&self.attendant),
@@ -357,7 +352,6 @@ impl Meeting<'_> {
         let list = FabricList::new(
             Arc::clone(&connection),
             &self.own,
-            registered_at,
             own_list,
             numbers[1],
             self.said.geometry.mode,

@@ -268,8 +268,9 @@ impl Outbox {
             }
             From::Anywhere(bytes) => {
                 let mut carried = [0; CARRIED_MOST];
-                // Only a notification carries data, and only to registered memory.
-                let can_carry = notify.received && remote.0 & FOREIGN == 0;
+                // Only a notification carries data, and only to some memory.
+                let carries = &self.path.peer.list.carries;
+                let can_carry = notify.received && range_within(remote, length, carries).is_some();
                 let into = carried.get_mut(..bytes.len()).filter(|_| can_carry);
                 let into = into.ok_or(PutError::Local(local, length))?;
                 into.copy_from_slice(bytes);
@@ -299,7 +300,7 @@ impl Outbox {
     }
 
     fn push_entry(&mut self, entry: Entry, sent: Option<Sent>) {
-        let list = self.path.peer.list;
+        let list = &self.path.peer.list;
         let (place, words) = entry_at(self.written, list.entries, entry.to_words());
         self.written = self.written.wrapping_add(1);
         self.waiting.push_back(Operation::Entry {

@@ -42,6 +42,8 @@ pub struct HostCard {
     /// Which part of it is registered; the rest are its lists.
     registered: Range<u64>,
     list: RingWriter<OwnWords, ENTRY_WORDS>,
+    /// Where data may go that travels in its entries.
+    carries: Range<u64>,
     /// Room in the other side's list.
     room: Room<PeerWords>,
     armed: ArmedWatch<PeerWords>,
@@ -107,6 +109,7 @@ impl HostCard {
             list: RingWriter::new(window.words(list.at, list.entries * ENTRY_WORDS)),
             room: Room::new(window.peer_words(list.head_at, 1), list.entries),
             armed: ArmedWatch::new(window.peer_words(list.armed_at, 1)),
+            carries: list.carries,
             window,
             bell,
             sent: VecDeque::with_capacity(SENT_MOST),
@@ -114,6 +117,14 @@ impl HostCard {
             offered: Vec::with_capacity(OFFERED_MOST),
             tally: Tally::new(),
         }
+    }
+
+    /// As a card whose owner lies about where data may travel in entries: anywhere in registered
+    /// memory.
+    #[cfg(not(loom))]
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(crate) fn carry_anywhere(&mut self) {
+        self.carries = self.registered.clone();
     }
 
     /// Lets the card write unregistered memory of `process`, where it is offered.
@@ -153,7 +164,10 @@ impl HostCard {
             return Ok(Way::Foreign(from, remote.0 & !FOREIGN));
         }
         let there = range_within(remote, length, &self.registered).ok_or(refused)?;
-        if descriptor.notify.received && Entry::can_carry(remote, from.len()) {
+        let is_carried = descriptor.notify.received
+            && Entry::can_carry(remote, from.len())
+            && range_within(remote, length, &self.carries).is_some();
+        if is_carried {
             return Ok(Way::Carried(from));
         }
         let there = self.window.range(there, length as usize);

@@ -26,11 +26,9 @@ pub struct HostList {
 }
 
 impl HostList {
-    /// The list at `place` of `own`, which `peer` writes, and which is registered from
-    /// `registered_at` on.
+    /// The list at `place` of `own`, which `peer` writes.
     pub(crate) fn new(
         own: &Arc<Mapping>,
-        registered_at: usize,
         place: ListPlace,
         peer: NodeNumber,
         mode: Mode,
@@ -38,9 +36,9 @@ impl HostList {
     ) -> Self {
         Self {
             mode,
-            list: ReceivedList::new(own, registered_at, place, peer),
             head: Head::new(own.words(place.head_at, 1)),
             armed: ArmedFlag::new(own.words(place.armed_at, 1)),
+            list: ReceivedList::new(own, place, peer),
             bell,
             tally: Tally::new(),
         }

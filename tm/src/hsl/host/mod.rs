@@ -18,7 +18,8 @@
 //!
 //! A put of few bytes that is to be notified travels in the notification itself: one line of
 //! memory goes from processor to processor, where there were two. The other card puts the data
-//! where it belongs when the entry is read.
+//! where it belongs when the entry is read. So does not travel what goes where others than the
+//! reader of the list may look: to an arena, and to a node whose list another thread reads.
 //!
 //! Memory of the other process that is not registered is reached through the kernel, where that
 //! is switched on, and only where the other side has offered it.
@@ -80,7 +81,7 @@ impl Device for HostDevice {
 }
 
 /// Where one half of a connection has its list, in the memory of who reads it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct ListPlace {
     /// The word that says whether its reader sleeps.
     pub(crate) armed_at: usize,
@@ -90,6 +91,10 @@ pub(crate) struct ListPlace {
     pub(crate) at: usize,
     /// How many of them are used; a power of two.
     pub(crate) entries: usize,
+    /// Where data may go that travels in them; nowhere, if this is empty. Who reads the list
+    /// writes it there, so it is memory that nobody else of that process reads meanwhile: slots
+    /// that are lent by the thread that reads the list, and what that thread alone reads.
+    pub(crate) carries: Range<u64>,
 }
 
 /// Where `length` bytes at `address` begin, if all of them are within `registered`.

@@ -42,7 +42,7 @@ use crate::local::loans::Row;
 /// What greetings begin with.
 pub(super) const DIALECT: Dialect = Dialect {
     magic: *b"MGRP",
-    version: 2,
+    version: 3,
 };
 
 /// Control slots of one side at most, and buffers: one group.
@@ -184,8 +184,15 @@ impl Geometry {
     }
 
     /// The list that the other side writes.
-    pub(in crate::hsl) fn list() -> ListPlace {
-        receiver_place(ENTRIES)
+    pub(in crate::hsl) fn list(self) -> ListPlace {
+        let carries = match self.mode {
+            // What is lent is lent by the thread that reads the list. The arena may be read by
+            // any.
+            Mode::Polling | Mode::Adaptive => REGISTERED_AT..self.arena().0,
+            // A handler thread reads it.
+            Mode::Interrupt => 0..0,
+        };
+        receiver_place(ENTRIES, carries)
     }
 }
 

@@ -241,7 +241,7 @@ impl<D: PortDevice> Port<D> {
             copied: 0,
             has_failed: false,
         };
-        // By interrupts, the list is read by another thread than the one that lends them.
+        // A list that a handler reads carries nothing.
         if let Some(list) = port.put.receiving() {
             for slots in port.incoming.lending() {
                 list.keep_out_of(slots);

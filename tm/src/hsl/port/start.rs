@@ -157,7 +157,7 @@ fn port(own: Side, peer: Side, ends: Ends) -> Result<Port, LaneError> {
         peer: other,
         window: Arc::clone(&peer.memory),
         registered: REGISTERED_AT..peer.memory.len(),
-        list: Geometry::list(),
+        list: peer.geometry.list(),
         bell: Arc::clone(&sending),
     };
     let mut card = HostCard::new(Arc::clone(&own.memory), peer.geometry.mode, to);
@@ -165,14 +165,7 @@ fn port(own: Side, peer: Side, ends: Ends) -> Result<Port, LaneError> {
         card.reach(ForeignProcess::of(connected.as_fd())?);
     }
     let mode = own.geometry.mode;
-    let list = HostList::new(
-        &own.memory,
-        REGISTERED_AT,
-        Geometry::list(),
-        other,
-        mode,
-        bell.clone(),
-    );
+    let list = HostList::new(&own.memory, own.geometry.list(), other, mode, bell.clone());
     let put = match mode {
         Mode::Interrupt => Put::with_interrupts(card, list)?,
         Mode::Polling | Mode::Adaptive => Put::polling(card, list),

@@ -22,7 +22,7 @@ const REGISTERED_BYTES: usize = 10_000;
 const ENTRIES: usize = 8;
 
 fn place() -> ListPlace {
-    receiver_place(ENTRIES)
+    receiver_place(ENTRIES, REGISTERED_AT..REGISTERED_AT + REGISTERED_BYTES)
 }
 
 struct Side {
@@ -60,14 +60,7 @@ impl Side {
         };
         let card = HostCard::new(Arc::clone(&self.memory), mode, to);
         let other = NodeNumber(peer.number);
-        let list = HostList::new(
-            &self.memory,
-            REGISTERED_AT,
-            place(),
-            other,
-            mode,
-            Arc::clone(&self.bell),
-        );
+        let list = HostList::new(&self.memory, place(), other, mode, Arc::clone(&self.bell));
         (card, list)
     }
 

@@ -58,6 +58,55 @@ fn data_that_was_not_answered_for_is_a_violation() {
     );
 }
 
+/// What an entry carries is written by who reads the list, so it goes nowhere where another thread
+/// may look: neither to the arena, nor to a slot that is lent, nor, where a handler reads the list,
+/// to any.
+#[test]
+fn data_that_is_carried_where_others_may_look_is_a_violation_and_not_written() {
+    for mode in modes() {
+        let geometry = pair(&tuned(mode))[1].own_geometry;
+        let slots = geometry.control_row();
+        for (remote, wrong) in [
+            (geometry.arena().0, Some("no entry may carry")),
+            (slots.slot_at(0), Some("has not been returned")),
+            (slots.slot_at(1), None),
+        ] {
+            let wrong = match mode {
+                Mode::Interrupt => Some("no entry may carry"),
+                Mode::Polling | Mode::Adaptive => wrong,
+            };
+            let mut ports = pair(&tuned(mode));
+            let canary = ports[1].arena().allocate(100).unwrap();
+            assert!(ports[0].send_short(&[5; 8]).unwrap());
+            let Arrived::Short(held) = arrival(&mut ports) else {
+                panic!("not a short message");
+            };
+
+            ports[0].put.sending().carry_anywhere();
+            let message = identifier(Kind::Short, 1);
+            let fill = |bytes: &SharedBytes, at| bytes.write(at, &[7; 8]);
+            ports[0].tell_with(message, (remote, 8), fill, 0).unwrap();
+            let result = loop {
+                if let result @ Err(_) = ports[1].progress() {
+                    break result;
+                }
+                if ports[1].next_arrived().is_some() {
+                    break Ok(());
+                }
+            };
+            match wrong {
+                Some(what) => assert!(is_violation(&result, what), "{mode:?}: {result:?}"),
+                None => assert!(result.is_ok(), "{mode:?}: {result:?}"),
+            }
+            let mut seen = [0; 8];
+            ports[1].bytes.read(remote, &mut seen);
+            assert_eq!(seen == [7; 8], wrong.is_none(), "{mode:?}: {remote:#x}");
+            assert_eq!(bytes_of(&held), [5; 8]);
+            drop(canary);
+        }
+    }
+}
+
 #[test]
 fn credit_that_was_never_used_is_a_violation() {
     let mut ports = pair(&tuned(Mode::Polling));
