@@ -27,7 +27,7 @@ pub(super) struct Pending<T> {
 
 /// Which kind a slot is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(crate) enum Place {
     /// A control slot.
     Control,
     /// A buffer for rendezvous.

@@ -148,7 +148,7 @@ pub(super) fn receiver(
     };
     // Answers have no data.
     let card = HostCard::new(Arc::clone(&own.memory), peer.geometry.mode, to);
-    lane::HslReceiver::new(&own.memory, own.geometry, list, card, other)
+    lane::receiver(&own.memory, own.geometry, list, card, other)
 }
 
 #[cfg(test)]

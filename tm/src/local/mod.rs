@@ -11,6 +11,7 @@
 //! | `loans` | which slots of this side's are free, lent, or with the peer |
 //! | `arrivals` | which slots the peer has filled, and how they go back |
 //! | `untold` | slots that were read, until their sender is told |
+//! | `receiver` | the half of a lane that receives such slots |
 //! | `meeting` | sockets in a folder, where nodes find each other |
 //! | `stranger` | a connection, and how it becomes a lane |
 //! | `greeting` | what both sides say first, with descriptors beside it |
@@ -24,6 +25,7 @@ pub(crate) mod greeting;
 pub(crate) mod loans;
 pub(crate) mod meeting;
 pub(crate) mod memory;
+pub(crate) mod receiver;
 pub(crate) mod ring;
 pub(crate) mod stranger;
 pub(crate) mod sync;

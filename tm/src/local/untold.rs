@@ -22,9 +22,13 @@ impl<T> Untold<T> {
         }
     }
 
-    /// A slot was read. Returns whether it is time to tell of all of them.
-    pub(crate) fn add(&mut self, slot: T) -> bool {
+    /// A slot was read.
+    pub(crate) fn add(&mut self, slot: T) {
         self.read.push(slot);
+    }
+
+    /// Whether it is time to tell of all of them.
+    pub(crate) fn is_due(&self) -> bool {
         self.read.len() >= self.most
     }
 
@@ -49,8 +53,9 @@ mod tests {
         for (slots, most) in [(1, 1), (4, 1), (8, 2), (31, 7), (32, 8), (1024, 8)] {
             let mut untold = Untold::new(slots);
             for round in 0..3 {
-                let mut count = 1;
-                while !untold.add(round) {
+                let mut count = 0;
+                while !untold.is_due() {
+                    untold.add(round);
                     count += 1;
                 }
                 assert_eq!(count, most, "of {slots}");

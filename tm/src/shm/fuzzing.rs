@@ -7,7 +7,7 @@ use super::entry::Entry;
 use super::greeting::{DIALECT, decode, encode};
 use super::layout::{Geometry, PUBLISH_AT};
 use super::memory::{OwnMemory, PeerMemory};
-use super::receiver::ShmReceiver;
+use super::receiver::receiver;
 use crate::LaneReceiver;
 use crate::local::bell::Bell;
 use crate::local::greeting::Greeting;
@@ -55,7 +55,7 @@ fn receives_every_slot(geometry: Geometry) {
     let peer = PeerMemory::new(&file, geometry).expect("memory as it was said");
     let (own, _) = OwnMemory::new(Geometry::new(1, 1).expect("within the limits")).expect("memory");
     let (near, _far) = UnixStream::pair().expect("sockets");
-    let mut receiver = ShmReceiver::new(&own, &peer, Bell::new(near.into()));
+    let mut receiver = receiver(&own, &peer, Bell::new(near.into()));
     let words = memory.words(PUBLISH_AT, geometry.ring_entries());
     let mut publisher = RingWriter::new(words);
     let length = geometry.slot_bytes();

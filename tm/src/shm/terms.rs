@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use super::greeting;
 use super::layout::Geometry;
 use super::memory::{OwnMemory, PeerMemory};
-use super::receiver::ShmReceiver;
+use super::receiver::receiver;
 use super::sender::ShmSender;
 use crate::lane::{Lane, LaneClass};
 use crate::local::greeting::{Dialect, TERMS_BYTES};
@@ -46,7 +46,7 @@ impl LaneTerms for ShmTerms {
     fn lane(&self, own: OwnMemory, peer: PeerMemory, ends: Ends) -> io::Result<Lane> {
         Ok(Lane {
             sender: Box::new(ShmSender::new(&own, &peer, ends.sending)),
-            receiver: Box::new(ShmReceiver::new(&own, &peer, ends.receiving)),
+            receiver: Box::new(receiver(&own, &peer, ends.receiving)),
         })
     }
 }

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use super::entry::Entry;
 use super::layout::{Geometry, PUBLISH_AT, RETURN_AT};
 use super::memory::{OwnMemory, PeerMemory};
-use super::receiver::ShmReceiver;
+use super::receiver::{ShmReceiver, receiver};
 use super::sender::ShmSender;
 use crate::local::bell::Bell;
 use crate::local::memory::OwnWords;
@@ -44,7 +44,7 @@ fn attack() -> Attack {
     let (receiving, far_receiving) = UnixStream::pair().unwrap();
     Attack {
         sender: ShmSender::new(&own, &peer, Bell::new(sending.into())),
-        receiver: ShmReceiver::new(&own, &peer, Bell::new(receiving.into())),
+        receiver: receiver(&own, &peer, Bell::new(receiving.into())),
         memory,
         bells: [far_sending, far_receiving],
     }
@@ -229,6 +229,6 @@ fn units_travel_between_threads() {
     let (bell, far_bell) = UnixStream::pair().unwrap();
     units_travel(
         ShmSender::new(&near, &far_seen, Bell::new(bell.into())),
-        ShmReceiver::new(&far, &near_seen, Bell::new(far_bell.into())),
+        receiver(&far, &near_seen, Bell::new(far_bell.into())),
     );
 }

@@ -24,7 +24,7 @@ use super::queue::Queue;
 use super::region::{Access, Region};
 use crate::hsl::Card;
 use crate::hsl::host::{ListPlace, Mode};
-use crate::hsl::lane::{HslReceiver, HslSender};
+use crate::hsl::lane::{self, HslSender};
 use crate::hsl::layout::{Geometry, REGISTERED_AT};
 use crate::hsl::put::NodeNumber;
 use crate::hsl::terms::numbers;
@@ -271,7 +271,7 @@ impl Halves {
         let (card, answers) = self.sending;
         let sender = HslSender::<FabricDevice>::new(loans, there, card, answers, self.peer);
         let (card, messages) = self.receiving;
-        let receiver = HslReceiver::<FabricDevice>::new(&self.own, here, messages, card, self.peer);
+        let receiver = lane::receiver::<FabricDevice>(&self.own, here, messages, card, self.peer);
         Lane {
             sender: Box::new(sender),
             receiver: Box::new(receiver),

@@ -10,5 +10,5 @@ mod answers;
 mod receiver;
 mod sender;
 
-pub(super) use receiver::HslReceiver;
+pub(super) use receiver::{HslReceiver, receiver};
 pub(super) use sender::HslSender;
