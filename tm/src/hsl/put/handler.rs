@@ -72,13 +72,18 @@ impl Handler {
     /// Starts a thread that owns `receiving` from now on.
     pub(super) fn spawn<R: Receiving + 'static>(receiving: R) -> io::Result<Self> {
         let poller = Poller::new()?;
+        let (descriptor, interest) = receiving.descriptor();
+        poller.add(descriptor, CARD, interest)?;
         let waker = poller.waker();
         let shared = Arc::new(Shared::default());
         let thread = std::thread::Builder::new()
             .name("madgate-hsl".to_owned())
             .spawn({
                 let shared = Arc::clone(&shared);
-                move || handle(&shared, poller, receiving)
+                move || {
+                    take_interrupts(&shared, poller, receiving);
+                    shared.ended.store(true, Ordering::Release);
+                }
             })?;
         Ok(Self {
             shared,
@@ -128,14 +133,6 @@ impl Drop for Handler {
     }
 }
 
-fn handle<R: Receiving>(shared: &Shared, poller: Poller, receiving: R) {
-    let (descriptor, interest) = receiving.descriptor();
-    if poller.add(descriptor, CARD, interest).is_ok() {
-        take_interrupts(shared, poller, receiving);
-    }
-    shared.ended.store(true, Ordering::Release);
-}
-
 fn take_interrupts<R: Receiving>(shared: &Shared, mut poller: Poller, mut receiving: R) {
     while !shared.stop.load(Ordering::Acquire) {
         let is_full = take_in(shared, &mut receiving);
@@ -147,7 +144,11 @@ fn take_interrupts<R: Receiving>(shared: &Shared, mut poller: Poller, mut receiv
         if !receiving.arm() {
             continue;
         }
-        let woken = poller.wait(None).is_ok_and(|ready| !ready.is_empty());
+        // What cannot be waited for has come to an end.
+        let Ok(ready) = poller.wait(None) else {
+            return;
+        };
+        let woken = !ready.is_empty();
         receiving.disarm();
         if woken {
             shared.interrupts.fetch_add(1, Ordering::Relaxed);
