@@ -55,6 +55,7 @@ impl Attack {
         let numbers = [OURS, PEER];
         let card = |list| {
             let to = Connection {
+                local_registered: REGISTERED_AT..peer.memory.len(),
                 node: PEER,
                 peer: OURS,
                 window: own.memory.clone(),

@@ -197,7 +197,9 @@ fn host_card(tuning: &Tuning) -> io::Result<&HslTuning> {
 fn failure(error: PutError) -> LaneError {
     match error {
         PutError::Closed => LaneError::Closed,
-        PutError::Unreachable(_) => LaneError::Broken(io::Error::other(error)),
+        PutError::Unreachable(_) | PutError::Forbidden(_) => {
+            LaneError::Broken(io::Error::other(error))
+        }
         error => violation(error.to_string()),
     }
 }

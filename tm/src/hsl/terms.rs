@@ -108,6 +108,7 @@ pub(super) fn sender(
     let row = peer.geometry.send_row();
     let slots = Mapping::private(row.end())?;
     let to = Connection {
+        local_registered: 0..row.end(),
         node,
         peer: other,
         window: Arc::clone(&peer.memory),
@@ -139,6 +140,8 @@ pub(super) fn receiver(
     let place = own.geometry.receiver_list();
     let list = HostList::new(&own.memory, place, other, own.geometry.mode, bell.clone());
     let to = Connection {
+        // Answers have no data.
+        local_registered: 0..0,
         node,
         peer: other,
         window: Arc::clone(&peer.memory),
@@ -146,7 +149,6 @@ pub(super) fn receiver(
         list: own.geometry.sender_list(),
         bell: Arc::clone(&bell),
     };
-    // Answers have no data.
     let card = HostCard::new(Arc::clone(&own.memory), peer.geometry.mode, to);
     lane::receiver(&own.memory, own.geometry, list, card, other)
 }

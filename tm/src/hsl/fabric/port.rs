@@ -237,7 +237,7 @@ impl Side {
             said.geometry.mode,
         );
         let mut card = FabricCard::new(Arc::clone(&connection));
-        let is_written = said.geometry.foreign && peer.geometry.foreign;
+        let is_written = said.geometry.foreign.is_some() && peer.geometry.foreign.is_some();
         let limits = tuning.registrations.as_ref();
         card.register(Registering::new(&self.domain, is_written, limits));
         Ok(port::Parts {

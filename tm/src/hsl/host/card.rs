@@ -35,8 +35,10 @@ pub struct HostCard {
     node: NodeNumber,
     peer: NodeNumber,
     mode: Mode,
-    /// Registered memory of this side: its addresses are offsets.
+    /// Memory of this side: its addresses are offsets.
     local: Arc<Mapping>,
+    /// Which part of it is registered.
+    local_registered: Range<u64>,
     /// The other side's memory.
     window: Arc<Mapping>,
     /// Which part of it is registered; the rest are its lists.
@@ -73,6 +75,8 @@ enum Way {
 /// What a card is connected to.
 #[derive(Debug)]
 pub(crate) struct Connection {
+    /// Which part of this side's memory is registered.
+    pub(crate) local_registered: Range<usize>,
     /// This node.
     pub(crate) node: NodeNumber,
     /// The other one.
@@ -92,6 +96,7 @@ impl HostCard {
     /// meanwhile.
     pub(crate) fn new(local: Arc<Mapping>, mode: Mode, to: Connection) -> Self {
         let Connection {
+            local_registered,
             node,
             peer,
             window,
@@ -99,12 +104,13 @@ impl HostCard {
             list,
             bell,
         } = to;
-        assert!(registered.end <= window.len());
+        assert!(registered.end <= window.len() && local_registered.end <= local.len());
         Self {
             node,
             peer,
             mode,
             local,
+            local_registered: local_registered.start as u64..local_registered.end as u64,
             registered: registered.start as u64..registered.end as u64,
             list: RingWriter::new(window.words(list.at, list.entries * ENTRY_WORDS)),
             room: Room::new(window.peer_words(list.head_at, 1), list.entries),
@@ -150,7 +156,7 @@ impl HostCard {
         let from = match from {
             Some(from) => from,
             None => {
-                let here = range_within(local, length, &(0..self.local.len() as u64))
+                let here = range_within(local, length, &self.local_registered)
                     .ok_or(PutError::Local(local, length))?;
                 self.local.range(here, length as usize)
             }

@@ -4,6 +4,7 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::num::NonZeroU32;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
@@ -24,13 +25,23 @@ pub(crate) struct ForeignProcess {
 }
 
 impl ForeignProcess {
-    /// Who is at the other end of `socket`, which listened or connected there.
+    /// Who is at the other end of `socket`, which listened or connected there, and which says to be
+    /// process `said`.
     ///
-    /// This process is refused, but for tests that have both ends in one: the kernel calls the
-    /// creator of a pair of sockets the peer of both, and what was meant for a child's memory
-    /// would be written here.
-    pub(crate) fn of(socket: BorrowedFd<'_>) -> io::Result<Self> {
+    /// Both have to agree: the kernel names who called `listen`, whose child may have accepted, and
+    /// what was meant for the one would be written into the other. So is this process refused, but
+    /// for tests that have both ends in one: the kernel calls the creator of a pair of sockets the
+    /// peer of both.
+    pub(crate) fn of(socket: BorrowedFd<'_>, said: NonZeroU32) -> io::Result<Self> {
         let process = rustix::net::sockopt::socket_peercred(socket)?.pid;
+        let named = process.as_raw_nonzero().get();
+        if u32::try_from(named) != Ok(said.get()) {
+            return Err(io::Error::other(format!(
+                "the peer says to be process {said}, and the system names {named}, which opened the \
+                 socket: its memory cannot be told from that one's. Let the process accept that \
+                 listens, with both ends in one namespace of processes, or switch `foreign` off"
+            )));
+        }
         let may_be_own = cfg!(any(test, feature = "conformance"));
         if process == rustix::process::getpid() && !may_be_own {
             return Err(io::Error::other(
@@ -48,8 +59,10 @@ impl ForeignProcess {
     /// Writes `from` at address `to` of the process; returns how many system calls it took. A
     /// range that is not that process's memory is refused by the kernel.
     pub(crate) fn write(&self, from: NonNull<[u8]>, to: u64) -> Result<u64, PutError> {
-        let unreachable =
-            |error: io::Error| PutError::Unreachable(error.raw_os_error().unwrap_or(libc::EIO));
+        let unreachable = |error: io::Error| match error.raw_os_error() {
+            Some(error @ (libc::EPERM | libc::EACCES | libc::ENOSYS)) => PutError::Forbidden(error),
+            error => PutError::Unreachable(error.unwrap_or(libc::EIO)),
+        };
         let mut descriptors = [PollFd::new(&self.descriptor, PollFlags::IN)];
         let now = Timespec::default();
         let ended =
@@ -114,17 +127,32 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     #[test]
+    fn a_process_that_the_system_does_not_name_is_refused() {
+        let (near, _far) = UnixStream::pair().unwrap();
+        let own = std::process::id();
+        for said in [1, own + 1, 1 << 23] {
+            let refused = ForeignProcess::of(near.as_fd(), NonZeroU32::new(said).unwrap());
+            let said_why = refused.unwrap_err().to_string();
+            let names_both = [said, own]
+                .iter()
+                .all(|it| said_why.contains(&it.to_string()));
+            assert!(names_both, "{said_why}");
+        }
+    }
+
+    #[test]
     fn memory_that_is_lent_out_is_written_and_comes_back() {
         // This process is its own peer.
         let (near, _far) = UnixStream::pair().unwrap();
-        let process = ForeignProcess::of(near.as_fd()).unwrap();
+        let own = NonZeroU32::new(std::process::id()).unwrap();
+        let process = ForeignProcess::of(near.as_fd(), own).unwrap();
         let mut lent = LentOut::new(vec![0; 100_000]);
         let address = lent.tell().0 & !FOREIGN;
         let bytes = [7; 99_999];
         let calls = match process.write(NonNull::from(&bytes[..]), address + 1) {
             Ok(calls) => calls,
             // Some systems forbid it altogether.
-            Err(PutError::Unreachable(libc::EPERM | libc::ENOSYS)) => return,
+            Err(PutError::Forbidden(_)) => return,
             Err(error) => panic!("{error}"),
         };
         assert_eq!(calls, 2);

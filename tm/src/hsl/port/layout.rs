@@ -17,8 +17,7 @@
 //! | 12–15 | bytes of a control slot |
 //! | 16–19 | bytes of a buffer |
 //! | 20 | how it is told: 0 polling, 1 interrupt, 2 adaptive |
-//! | 21 | 1 where its unregistered memory may be written, else 0 |
-//! | 22–23 | reserved, zero |
+//! | 21–23 | its process, where its unregistered memory may be written, else 0 |
 //! | 24–31 | bytes of the arena |
 //!
 //! A segment of an answer:
@@ -30,6 +29,8 @@
 //! | 12–15 | reserved, zero |
 //! | 16–23 | what the card there calls memory outside of the arena, where it does: the key, |
 //! | 24–31 | and the address |
+
+use std::num::NonZeroU32;
 
 use super::PortTuning;
 use crate::hsl::greeting::{mode_code, mode_of};
@@ -63,8 +64,8 @@ pub(in crate::hsl) struct Geometry {
     buffer_bytes: u32,
     arena_bytes: u64,
     pub(in crate::hsl) mode: Mode,
-    /// Whether its unregistered memory may be written.
-    pub(in crate::hsl) foreign: bool,
+    /// The process whose unregistered memory may be written too, if it may.
+    pub(in crate::hsl) foreign: Option<NonZeroU32>,
 }
 
 impl Geometry {
@@ -95,7 +96,10 @@ impl Geometry {
             buffer_bytes: word(tuning.buffer_bytes),
             arena_bytes: tuning.arena_bytes as u64,
             mode: tuning.mode,
-            foreign: tuning.foreign,
+            foreign: tuning
+                .foreign
+                .then(std::process::id)
+                .and_then(NonZeroU32::new),
         }
         .checked()
     }
@@ -108,7 +112,9 @@ impl Geometry {
         bytes[4..8].copy_from_slice(&self.control_bytes.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.buffer_bytes.to_le_bytes());
         bytes[12] = mode_code(self.mode);
-        bytes[13] = u8::from(self.foreign);
+        // The system's numbers of processes have 22 bits.
+        let process = self.foreign.map_or(0, NonZeroU32::get);
+        bytes[13..16].copy_from_slice(&process.to_le_bytes()[..3]);
         bytes[16..24].copy_from_slice(&self.arena_bytes.to_le_bytes());
         bytes
     }
@@ -129,14 +135,11 @@ impl Geometry {
             b2,
             b3,
             mode,
-            foreign,
-            r0,
-            r1,
+            p0,
+            p1,
+            p2,
             arena @ ..,
         ] = *bytes;
-        if foreign > 1 || [r0, r1] != [0, 0] {
-            return Err("its greeting uses reserved bytes".to_owned());
-        }
         let geometry = Self {
             slots: u16::from_le_bytes([s0, s1]).into(),
             buffers: u16::from_le_bytes([n0, n1]).into(),
@@ -144,7 +147,7 @@ impl Geometry {
             buffer_bytes: u32::from_le_bytes([b0, b1, b2, b3]),
             arena_bytes: u64::from_le_bytes(arena),
             mode: mode_of(mode)?,
-            foreign: foreign == 1,
+            foreign: NonZeroU32::new(u32::from_le_bytes([p0, p1, p2, 0])),
         };
         Ok(geometry.checked()?)
     }

@@ -403,7 +403,8 @@ impl<D: PortDevice> Port<D> {
     /// Whether the other side can write `blocks`.
     fn check_posted(&self, blocks: &[Block]) -> Result<(), LaneError> {
         self.check(blocks)?;
-        let may_be_foreign = self.own_geometry.foreign && self.peer_geometry.foreign;
+        let may_be_foreign =
+            self.own_geometry.foreign.is_some() && self.peer_geometry.foreign.is_some();
         if !may_be_foreign && blocks.iter().any(Block::is_foreign) {
             return Err(LaneError::Misuse(
                 "posted memory that is not of the arena, where only that can be written",
@@ -710,8 +711,9 @@ impl<D: PortDevice> Port<D> {
                 self.has_failed = true;
                 LaneError::Closed
             }
-            // Whoever breaks a network is not known.
-            PutError::Unreachable(_) if !D::SENDS_AT_ONCE => {
+            // Whoever breaks a network is not known; of one host's memory it is who has offered it.
+            PutError::Unreachable(_) if D::SENDS_AT_ONCE => self.failed(error.to_string()),
+            PutError::Unreachable(_) | PutError::Forbidden(_) => {
                 self.has_failed = true;
                 LaneError::Broken(io::Error::other(error))
             }

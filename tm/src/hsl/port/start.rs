@@ -153,6 +153,7 @@ fn port(own: Side, peer: Side, ends: Ends) -> Result<Port, LaneError> {
     // one came from the peer, who could have taken it from anywhere.
     let connected = if ends.connects { &sending } else { &bell };
     let to = Connection {
+        local_registered: REGISTERED_AT..own.memory.len(),
         node,
         peer: other,
         window: Arc::clone(&peer.memory),
@@ -161,8 +162,10 @@ fn port(own: Side, peer: Side, ends: Ends) -> Result<Port, LaneError> {
         bell: Arc::clone(&sending),
     };
     let mut card = HostCard::new(Arc::clone(&own.memory), peer.geometry.mode, to);
-    if own.geometry.foreign && peer.geometry.foreign {
-        card.reach(ForeignProcess::of(connected.as_fd())?);
+    if own.geometry.foreign.is_some()
+        && let Some(process) = peer.geometry.foreign
+    {
+        card.reach(ForeignProcess::of(connected.as_fd(), process)?);
     }
     let mode = own.geometry.mode;
     let list = HostList::new(&own.memory, own.geometry.list(), other, mode, bell.clone());

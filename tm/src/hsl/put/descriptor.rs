@@ -183,10 +183,16 @@ pub enum PutError {
     /// from it has been taken in.
     #[error("the other side is gone")]
     Closed,
-    /// The memory of the other side cannot be reached: it is not where it was said to be, or the
-    /// system forbids it.
+    /// The memory of the other side cannot be reached: it is not where it was said to be.
     #[error("the other side's memory cannot be reached (error {0} of the system)")]
     Unreachable(i32),
+    /// The system does not let this process write the memory of another.
+    #[error(
+        "the system does not let this process write another's memory (error {0}): that takes what a \
+         debugger may do (Yama's ptrace_scope, CAP_SYS_PTRACE); send from and into the arena, or \
+         switch `foreign` off"
+    )]
+    Forbidden(i32),
 }
 
 impl fmt::Display for Address {

@@ -51,6 +51,7 @@ fn sides() -> [Side; 2] {
 impl Side {
     fn halves(&self, peer: &Side, mode: Mode) -> (HostCard, HostList) {
         let to = Connection {
+            local_registered: REGISTERED_AT..self.memory.len(),
             node: NodeNumber(self.number),
             peer: NodeNumber(peer.number),
             window: Arc::clone(&peer.memory),
@@ -166,12 +167,14 @@ fn entries_without_notification_are_written_in_order_before_the_one_that_has_it(
 fn wrong_entries_are_refused_before_anything_is_written() {
     let end = (REGISTERED_AT + REGISTERED_BYTES) as u64;
     type Change = fn(&mut Descriptor, u64);
-    let changes: [Change; 8] = [
+    let changes: [Change; 10] = [
         |entry, _| entry.destination = NodeNumber(3),
         |entry, _| entry.destination = NodeNumber(5),
         |entry, end| entry.local = Address(end - 9),
         |entry, _| entry.local = Address(u64::MAX - 5),
         |entry, _| entry.remote = Address(REGISTERED_AT as u64 - 1),
+        |entry, _| entry.local = Address(REGISTERED_AT as u64 - 1),
+        |entry, _| entry.local = Address(0),
         |entry, end| entry.remote = Address(end - 9),
         |entry, _| entry.remote = Address(u64::MAX),
         |entry, _| entry.length = u32::MAX,
