@@ -2,13 +2,19 @@
 
 use std::fmt;
 use std::fs;
+use std::io;
 use std::thread;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+
+use crate::json;
 
 /// Load per core above which figures are called unreliable.
 pub const HIGH_LOAD_PER_CORE: f64 = 0.5;
 
 /// What a reader must know of the machine to judge a figure.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Machine {
     cpu: String,
     cores: usize,
@@ -16,6 +22,15 @@ pub struct Machine {
     /// The system's, which connections have whose ends choose none.
     congestion: String,
     load: Option<f64>,
+}
+
+/// A machine, when it was measured.
+#[derive(Debug, Serialize)]
+struct MachineLine<'a> {
+    table: &'static str,
+    unix_s: u64,
+    #[serde(flatten)]
+    machine: &'a Machine,
 }
 
 impl Machine {
@@ -47,13 +62,26 @@ impl Machine {
         }
     }
 
-    /// Names this machine on standard error, and warns if its figures are unreliable.
-    pub fn announce() {
+    /// Names this machine on standard error, and warns if its figures are unreliable. Where what
+    /// is measured is told as `json`, the machine and the time are its first line.
+    ///
+    /// # Errors
+    /// When nobody takes that line.
+    pub fn announce(json: bool) -> io::Result<()> {
         let machine = Self::describe();
         eprintln!("{machine}");
         if let Some(warning) = machine.warning() {
             eprintln!("warning: {warning}");
         }
+        if !json {
+            return Ok(());
+        }
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        json::print_lines([MachineLine {
+            table: "machine",
+            unix_s: since.map_or(0, |since| since.as_secs()),
+            machine: &machine,
+        }])
     }
 
     /// What makes figures from this machine unreliable just now, if anything does.

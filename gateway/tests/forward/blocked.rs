@@ -86,22 +86,24 @@ fn one_that_does_not_unpack_blocks_nobody_over_shm() {
 
 #[test]
 fn one_channel_does_not_block_the_other() {
-    let world = many(1, "tcp");
-    let gateway = world.gateway("gw");
-    let (mut a, mut b) = (world.node_of("a0"), world.node_of("b0"));
-    let stuck = vec![WINDOW / 2; 12];
-    send_all(&a, "b0", &stuck);
-    let main = (a.channel.clone(), b.channel.clone());
-    a.channel = a.session.channel("other").unwrap();
-    b.channel = b.session.channel("other").unwrap();
-    let lengths = vec![100_000; 100];
-    thread::scope(|scope| {
-        scope.spawn(|| send_all(&a, "b0", &lengths));
-        scope.spawn(|| receive_all(&b, &lengths));
-    });
-    (a.channel, b.channel) = main;
-    send_from(&a, "b0", 12, &[8]);
-    receive_all(&b, &stuck);
-    receive_from(&b, 12, &[8]);
-    assert_bounded(&gateway, "tcp");
+    for right in [vec!["tcp"], remote_writes()].concat() {
+        let world = many(1, right);
+        let gateway = world.gateway("gw");
+        let (mut a, mut b) = (world.node_of("a0"), world.node_of("b0"));
+        let stuck = vec![WINDOW / 2; 12];
+        send_all(&a, "b0", &stuck);
+        let main = (a.channel.clone(), b.channel.clone());
+        a.channel = a.session.channel("other").unwrap();
+        b.channel = b.session.channel("other").unwrap();
+        let lengths = vec![100_000; 100];
+        thread::scope(|scope| {
+            scope.spawn(|| send_all(&a, "b0", &lengths));
+            scope.spawn(|| receive_all(&b, &lengths));
+        });
+        (a.channel, b.channel) = main;
+        send_from(&a, "b0", 12, &[8]);
+        receive_all(&b, &stuck);
+        receive_from(&b, 12, &[8]);
+        assert_bounded(&gateway, right);
+    }
 }

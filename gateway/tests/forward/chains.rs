@@ -94,29 +94,33 @@ fn every_network_of_a_gateway_reaches_every_other() {
 
 #[test]
 fn the_sender_can_have_every_batch() {
-    let settings = "[gateway]\nhandover = \"thread\"\nwait = \"sleep\"";
-    let world = World::two("tcp", "shm", settings);
-    let _gateway = world.gateway("gw");
-    let (a, b) = (world.node_of("a0"), world.node_of("b0"));
-    thread::scope(|scope| {
-        scope.spawn(|| send_all(&a, "b0", &LENGTHS));
-        scope.spawn(|| receive_all(&b, &LENGTHS));
-        scope.spawn(|| send_all(&b, "a0", &LENGTHS));
-        scope.spawn(|| receive_all(&a, &LENGTHS));
-    });
+    for right in [vec!["shm"], remote_writes()].concat() {
+        let settings = "[gateway]\nhandover = \"thread\"\nwait = \"sleep\"";
+        let world = World::two("tcp", right, settings);
+        let _gateway = world.gateway("gw");
+        let (a, b) = (world.node_of("a0"), world.node_of("b0"));
+        thread::scope(|scope| {
+            scope.spawn(|| send_all(&a, "b0", &LENGTHS));
+            scope.spawn(|| receive_all(&b, &LENGTHS));
+            scope.spawn(|| send_all(&b, "a0", &LENGTHS));
+            scope.spawn(|| receive_all(&a, &LENGTHS));
+        });
+    }
 }
 
 #[test]
 fn the_smallest_gateway_forwards() {
-    let settings = "[gateway]\ndepth = 1\nbatch = \"64KiB\"\nmemory = \"8MiB\"";
-    let world = World::two("tcp", "tcp", settings);
-    let _gateway = world.gateway("gw");
-    let (a, b) = (world.node_of("a0"), world.node_of("b0"));
-    let lengths = vec![300_000; 50];
-    thread::scope(|scope| {
-        scope.spawn(|| send_all(&a, "b0", &lengths));
-        scope.spawn(|| receive_all(&b, &lengths));
-        scope.spawn(|| send_all(&b, "a0", &lengths));
-        scope.spawn(|| receive_all(&a, &lengths));
-    });
+    for right in [vec!["tcp"], remote_writes()].concat() {
+        let settings = "[gateway]\ndepth = 1\nbatch = \"64KiB\"\nmemory = \"8MiB\"";
+        let world = World::two("tcp", right, settings);
+        let _gateway = world.gateway("gw");
+        let (a, b) = (world.node_of("a0"), world.node_of("b0"));
+        let lengths = vec![300_000; 50];
+        thread::scope(|scope| {
+            scope.spawn(|| send_all(&a, "b0", &lengths));
+            scope.spawn(|| receive_all(&b, &lengths));
+            scope.spawn(|| send_all(&b, "a0", &lengths));
+            scope.spawn(|| receive_all(&a, &lengths));
+        });
+    }
 }

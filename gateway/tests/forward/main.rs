@@ -163,7 +163,12 @@ fn tcp_to_tcp_with_each_network_looked_after_by_its_own_thread() {
 
 #[test]
 fn a_lookout_passes_questions_and_answers_on_and_what_much_there_is_too() {
-    for (left, right) in [("tcp", "tcp"), ("tcp", "shm"), ("shm", "shm")] {
+    for (left, right) in [
+        ("tcp", "tcp"),
+        ("tcp", "shm"),
+        ("shm", "shm"),
+        ("tcp", "hsl"),
+    ] {
         for wait in ["adaptive", "spin", "sleep"] {
             let world = World::two(left, right, &format!("[gateway]\nwait = \"{wait}\""));
             let gateway = world.gateway("gw");
@@ -406,13 +411,15 @@ fn large_frames_are_copied_once_from_slots_to_slots() {
 
 #[test]
 fn a_long_stream_of_large_messages() {
-    let world = World::two("tcp", "tcp", "");
-    let gateway = world.gateway("gw");
-    let (a, b) = (world.node_of("a0"), world.node_of("b0"));
-    let lengths = vec![1 << 20; 300];
-    thread::scope(|scope| {
-        scope.spawn(|| send_all(&a, "b0", &lengths));
-        scope.spawn(|| receive_all(&b, &lengths));
-    });
-    assert_eq!(gateway.counters().misbehaved, 0);
+    for right in [vec!["tcp"], remote_writes()].concat() {
+        let world = World::two("tcp", right, "");
+        let gateway = world.gateway("gw");
+        let (a, b) = (world.node_of("a0"), world.node_of("b0"));
+        let lengths = vec![1 << 20; 300];
+        thread::scope(|scope| {
+            scope.spawn(|| send_all(&a, "b0", &lengths));
+            scope.spawn(|| receive_all(&b, &lengths));
+        });
+        assert_eq!(gateway.counters().misbehaved, 0);
+    }
 }

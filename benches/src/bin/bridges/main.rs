@@ -78,9 +78,9 @@ struct Common {
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
-        Command::Pairs(arguments) => bench(|| pairs::bench(&arguments)),
-        Command::Many(arguments) => bench(|| many::bench(&arguments)),
-        Command::Overlap(arguments) => bench(|| overlap::bench(&arguments)),
+        Command::Pairs(arguments) => bench(arguments.common.json, || pairs::bench(&arguments)),
+        Command::Many(arguments) => bench(arguments.common.json, || many::bench(&arguments)),
+        Command::Overlap(arguments) => bench(arguments.common.json, || overlap::bench(&arguments)),
         Command::End(child) => child.run(),
         Command::ManySources(sources) => die_with_parent().and_then(|()| sources.sources()),
         Command::ManySinks(sinks) => die_with_parent().and_then(|()| sinks.sinks()),
@@ -95,8 +95,8 @@ fn main() -> ExitCode {
 }
 
 /// Says where this is measured, and keeps all processes on two processors.
-fn bench(run: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-    Machine::announce();
+fn bench(json: bool, run: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    Machine::announce(json)?;
     let _kept = Kept::on_two()?;
     run()
 }

@@ -32,7 +32,7 @@ const CONTESTANTS: [(&str, &str); 2] = [
 #[derive(Debug, Args)]
 pub(crate) struct OverlapArguments {
     #[command(flatten)]
-    common: Common,
+    pub(super) common: Common,
     /// How often each side computes SHA-256 of every byte.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
     passes: u32,

@@ -47,7 +47,7 @@ const PAIRS_SET: [(&str, [&str; 2]); 4] = [
 #[derive(Debug, Args)]
 pub(crate) struct PairsArguments {
     #[command(flatten)]
-    common: Common,
+    pub(super) common: Common,
     /// Sinks look at the numbers of messages only, and not at each byte: what checking costs is
     /// then in neither figure.
     #[arg(long)]

@@ -136,8 +136,8 @@ fn bench(arguments: &Arguments) -> io::Result<()> {
             "only cards of libfabric's have a provider: add `--device libfabric`",
         ));
     }
-    Machine::announce();
     let (quick, json) = (arguments.quick, arguments.json);
+    Machine::announce(json)?;
     let tables = match (wanted.device, &arguments.tables) {
         (_, Some(tables)) => tables.as_slice(),
         (Device::Host, None) => &Table::ALL,

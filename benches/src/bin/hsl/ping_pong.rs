@@ -219,7 +219,7 @@ fn interrupt_ratio(ways: &[Way]) -> Option<f64> {
     Some(first(How::Interrupt)? / first(How::Polling)?)
 }
 
-/// The smallest size that reaches half of the highest bandwidth.
+/// The smallest size from which on all reach half of the highest bandwidth.
 fn half_bandwidth(way: &Way, sizes: &[usize]) -> Option<usize> {
     let bandwidths = sizes
         .iter()
@@ -227,7 +227,8 @@ fn half_bandwidth(way: &Way, sizes: &[usize]) -> Option<usize> {
         .map(|(bytes, half)| (*bytes, bandwidth(*bytes, *half)));
     let highest = bandwidths.clone().map(|(_, rate)| rate).fold(0.0, f64::max);
     bandwidths
-        .filter(|(_, rate)| *rate >= highest / 2.0)
+        .rev()
+        .take_while(|(_, rate)| *rate >= highest / 2.0)
         .map(|(bytes, _)| bytes)
-        .next()
+        .last()
 }

@@ -128,7 +128,7 @@ fn main() -> ExitCode {
 }
 
 fn bench(arguments: &Arguments) -> io::Result<()> {
-    Machine::announce();
+    Machine::announce(arguments.json)?;
     let regular = |name, protocol| Regular::new(name, protocol, arguments.wait);
     let mut contestants: Vec<Box<dyn Contestant>> = arguments
         .paths

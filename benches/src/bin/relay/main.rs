@@ -106,7 +106,7 @@ fn main() -> ExitCode {
 }
 
 fn bench(arguments: &Arguments) -> io::Result<()> {
-    Machine::announce();
+    Machine::announce(arguments.json)?;
     let forwarded = |name| Forwarded::new(name, ["tcp", "tcp"], arguments.wait);
     let mut contestants: Vec<Box<dyn Contestant>> = arguments
         .relays

@@ -44,7 +44,7 @@ const SMALL_BYTES: usize = 8;
 #[derive(Debug, Args)]
 pub(crate) struct ManyArguments {
     #[command(flatten)]
-    common: Common,
+    pub(super) common: Common,
     /// How many senders and receivers, instead of 1, 4, 16, 64 and 256 with messages of 64 KiB,
     /// and 1 and 64 with messages of 8 bytes.
     #[arg(long, value_delimiter = ',', num_args = 1.., value_parser = clap::value_parser!(u16).range(1..=1000))]
