@@ -3,7 +3,7 @@
 use std::fs::DirBuilder;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -43,7 +43,14 @@ pub(crate) fn listen<T: Upgrade>(
     let path = socket_path(directory, name);
     let address = address_of(&path)?;
     let lock = lock(directory)?;
-    if path.symlink_metadata().is_ok() {
+    if let Ok(there) = path.symlink_metadata() {
+        if !there.file_type().is_socket() {
+            let what = format!(
+                "{} is no socket: move it away, or give the network another directory",
+                path.display()
+            );
+            return Err(io::Error::new(ErrorKind::AlreadyExists, what));
+        }
         if is_listened_on(&address)? {
             let what = format!("another process listens on {}", path.display());
             return Err(io::Error::new(ErrorKind::AddrInUse, what));
@@ -236,6 +243,16 @@ mod tests {
         assert!(connect(folder.path(), "gw").is_err());
         let _listener = listen(folder.path(), "gw").unwrap();
         connect(folder.path(), "gw").unwrap();
+    }
+
+    #[test]
+    fn what_is_no_socket_is_not_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = socket_path(folder.path(), "gw");
+        std::fs::write(&path, "mine").unwrap();
+        let refused = listen(folder.path(), "gw").unwrap_err();
+        assert!(refused.to_string().contains("is no socket"), "{refused}");
+        assert_eq!(std::fs::read(&path).unwrap(), b"mine");
     }
 
     #[test]

@@ -164,7 +164,7 @@ impl Side {
         let own = memory(&domain, Mapping::for_card(bytes))?;
         let own = Region::new(&domain, own, Access::Both)?;
         // Room for each operation's end, and for all that may be told of at once.
-        let entries = geometry.list().entries + operations;
+        let entries = Geometry::fabric_list().entries + operations;
         let sleeps = geometry.mode != Mode::Polling && domain.facts.wakes;
         let queue = Queue::open(&domain, entries, sleeps)?;
         Ok(Self {
@@ -210,7 +210,7 @@ impl Side {
             key: peer.key,
             base: peer.base,
             registered: REGISTERED_AT as u64..peer.geometry.memory_bytes() as u64,
-            list: peer.geometry.list(),
+            list: Geometry::fabric_list(),
         };
         let own = Arc::clone(self.own.memory());
         let endpoint = Endpoint::new(self.opened, Arc::clone(&self.own), self.own);
@@ -224,7 +224,7 @@ impl Side {
             },
             endpoint: Box::new(endpoint),
             own: Arc::clone(&own),
-            own_list: said.geometry.list(),
+            own_list: Geometry::fabric_list(),
             control: Arc::new(control),
             half: Half::Both,
             attendant: self.attendant,
@@ -232,7 +232,7 @@ impl Side {
         let list = FabricList::new(
             Arc::clone(&connection),
             &own,
-            said.geometry.list(),
+            Geometry::fabric_list(),
             numbers[1],
             said.geometry.mode,
         );

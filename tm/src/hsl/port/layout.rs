@@ -4,9 +4,9 @@
 //! ```text
 //!         0  control and list, as in a lane's
 //! 1,052,672  control slots, where the other side puts short messages
-//!            staging, where this side's short messages and answers are put from
 //!            answers, a list of segments for each request of this side's
 //!            buffers, for messages that nothing has been posted for
+//!            staging, where this side's short messages and answers are put from
 //!            the arena
 //! ```
 //!
@@ -162,11 +162,11 @@ impl Geometry {
 
     pub(super) fn staging_row(self) -> Row {
         let bytes = self.control_bytes.max(ANSWER_BYTES);
-        row(self.control_row().end(), self.slots, bytes)
+        row(self.buffer_row().end(), self.slots, bytes)
     }
 
     pub(super) fn answer_row(self) -> Row {
-        row(self.staging_row().end(), REQUESTS_MAX, ANSWER_BYTES)
+        row(self.control_row().end(), REQUESTS_MAX, ANSWER_BYTES)
     }
 
     pub(super) fn buffer_row(self) -> Row {
@@ -177,7 +177,7 @@ impl Geometry {
     pub(super) fn arena(self) -> (usize, usize) {
         // Less than the memory, which is bounded.
         let bytes = usize::try_from(self.arena_bytes).unwrap_or(0);
-        (self.buffer_row().end(), bytes)
+        (self.staging_row().end(), bytes)
     }
 
     /// All of the side's memory.
@@ -186,16 +186,22 @@ impl Geometry {
         at + bytes
     }
 
-    /// The list that the other side writes.
+    /// The list that the other side writes, where a card of this host does.
     pub(in crate::hsl) fn list(self) -> ListPlace {
         let carries = match self.mode {
-            // What is lent is lent by the thread that reads the list. The arena may be read by
-            // any.
-            Mode::Polling | Mode::Adaptive => REGISTERED_AT..self.arena().0,
+            // What is lent is lent by the thread that reads the list, and it alone reads answers.
+            // Cards may read staging, and anybody the arena.
+            Mode::Polling | Mode::Adaptive => REGISTERED_AT..self.buffer_row().end(),
             // A handler thread reads it.
             Mode::Interrupt => 0..0,
         };
         receiver_place(ENTRIES, carries)
+    }
+
+    /// The same, where a card of libfabric's writes it: ports have those send from memory alone that
+    /// is registered, which never travels in entries.
+    pub(in crate::hsl) fn fabric_list() -> ListPlace {
+        receiver_place(ENTRIES, 0..0)
     }
 }
 

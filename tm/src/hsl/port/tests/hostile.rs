@@ -68,6 +68,10 @@ fn data_that_is_carried_where_others_may_look_is_a_violation_and_not_written() {
         let slots = geometry.control_row();
         for (remote, wrong) in [
             (geometry.arena().0, Some("no entry may carry")),
+            (geometry.staging_row().at, Some("no entry may carry")),
+            (geometry.buffer_row().end() - 7, Some("no entry may carry")),
+            (geometry.buffer_row().end() - 8, None),
+            (geometry.answer_row().at, None),
             (slots.slot_at(0), Some("has not been returned")),
             (slots.slot_at(1), None),
         ] {
