@@ -115,11 +115,11 @@ impl Engine {
         if !link.is_dialed {
             return;
         }
-        for (class, lane) in [
-            (LaneClass::Urgent, Lane::Urgent),
-            (LaneClass::Bulk, Lane::Bulk),
-        ] {
-            let to = output.lane(class);
+        for lane in transit.lane_order(link.transit, now) {
+            let to = output.lane(match lane {
+                Lane::Urgent => LaneClass::Urgent,
+                Lane::Bulk => LaneClass::Bulk,
+            });
             let queued = to.outbox.queued_bytes();
             if to.is_blocked || queued >= OUTBOX_BYTES {
                 continue;

@@ -3,14 +3,14 @@
 //! A limit is a least time, which is what is asserted; that it is reached too is printed.
 
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use madgate_gateway::Gateway;
 
 use crate::traffic::{receive_all, send_all};
-use crate::world::{Node, World};
+use crate::world::{LONG, Node, World};
 
 /// What each test limits something to, in bytes per second.
 const RATE: f64 = 50_000_000.0;
@@ -172,6 +172,61 @@ fn channels_share_a_link_by_weight() {
             MESSAGES.len()
         );
         assert!(beside < MESSAGES.len() * 7 / 8, "{beside}");
+    });
+}
+
+#[test]
+fn many_small_messages_leave_large_ones_their_share() {
+    const SMALL: usize = 1000;
+    let world = World::new("")
+        .networks(&[("left", "tcp"), ("right", "tcp")])
+        .and(RATE_TEXT)
+        .node("a0", &[("left", "tcp")])
+        .node("gw", &[("left", "tcp"), ("right", "tcp")])
+        .node("b0", &[("right", "tcp")])
+        .channel("main", &["left", "right"])
+        .channel("small", &["left", "right"]);
+    let _gateway = world.gateway("gw");
+    let (a, b) = (world.node_of("a0"), world.node_of("b0"));
+    let small = |node: &Node| node.session.channel("small").unwrap();
+    let (a_small, b_small) = (small(&a), small(&b));
+    let to = a.session.cluster().node("b0").unwrap();
+    let (is_over, received) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let mode = madgate_vchannel::ReceiveMode::Cheaper;
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // The last one, which is empty, ends it.
+            let start = Instant::now();
+            while !is_over.load(Ordering::Relaxed) && start.elapsed() < 2 * LONG {
+                let mut packing = a_small.begin_packing(to).unwrap();
+                packing.pack_safer(&[7; SMALL], mode).unwrap();
+                packing.end_packing().unwrap();
+            }
+            a_small.begin_packing(to).unwrap().end_packing().unwrap();
+        });
+        scope.spawn(|| {
+            loop {
+                let mut unpacking = b_small.begin_unpacking().unwrap();
+                if unpacking.next_block().unwrap().is_none() {
+                    unpacking.end_unpacking().unwrap();
+                    return;
+                }
+                unpacking.unpack_owned(SMALL, mode).unwrap();
+                unpacking.end_unpacking().unwrap();
+                received.fetch_add(SMALL, Ordering::Relaxed);
+            }
+        });
+        world.wait_until("small messages flow", || {
+            received.load(Ordering::Relaxed) > 1 << 20
+        });
+        let before = received.load(Ordering::Relaxed);
+        scope.spawn(|| send_all(&a, "b0", &MESSAGES));
+        receive_all(&b, &MESSAGES);
+        let beside = received.load(Ordering::Relaxed) - before;
+        is_over.store(true, Ordering::Relaxed);
+        let large: usize = MESSAGES.iter().sum();
+        println!("beside {large} bytes of large messages: {beside} of small ones");
+        assert!(beside < 3 * large, "{beside}");
     });
 }
 

@@ -80,6 +80,42 @@ impl Links {
     }
 }
 
+/// How much each lane of a link has sent, in 256ths of a byte for each flow of weight 1 that waited.
+#[derive(Debug, Default)]
+struct LanesSent {
+    urgent: u64,
+    bulk: u64,
+}
+
+impl LanesSent {
+    /// Whoever has nothing to send saves nothing up.
+    fn rest(&mut self, urgent: bool, bulk: bool) {
+        if urgent {
+            self.urgent = self.urgent.max(self.bulk);
+        }
+        if bulk {
+            self.bulk = self.bulk.max(self.urgent);
+        }
+    }
+
+    /// The one that has sent less first; what is small where there is no difference.
+    const fn order(&self) -> [Lane; 2] {
+        if self.bulk < self.urgent {
+            [Lane::Bulk, Lane::Urgent]
+        } else {
+            [Lane::Urgent, Lane::Bulk]
+        }
+    }
+
+    fn note(&mut self, lane: Lane, bytes: usize, weight: u64) {
+        let sent = match lane {
+            Lane::Urgent => &mut self.urgent,
+            Lane::Bulk => &mut self.bulk,
+        };
+        *sent += ((bytes as u64) << 8) / weight.max(1);
+    }
+}
+
 /// What waits for one link.
 #[derive(Debug)]
 pub(super) struct Link {
@@ -91,6 +127,8 @@ pub(super) struct Link {
     pub(super) last_stray: Option<(FlowKey, u32)>,
     urgent_turns: VecDeque<u32>,
     bulk_turns: VecDeque<u32>,
+    /// What each lane has sent, by the weight of the flows that wait for it.
+    sent: LanesSent,
     /// Its own rate.
     pub(super) meter: Meter,
     /// Which others it shares a rate with.
@@ -108,6 +146,7 @@ impl Link {
             last_stray: None,
             urgent_turns: VecDeque::new(),
             bulk_turns: VecDeque::new(),
+            sent: LanesSent::default(),
             meter: Meter::new(limits.rate),
             group: limits.group,
             held_back: HeldBack::default(),
@@ -128,6 +167,19 @@ impl Link {
             Lane::Urgent => &mut self.urgent_turns,
             Lane::Bulk => &mut self.bulk_turns,
         }
+    }
+
+    /// Which lane is next where a rate says how much may leave: the one that has sent less for each
+    /// flow.
+    pub(super) fn lane_order(&mut self) -> [Lane; 2] {
+        let [urgent, bulk] = [Lane::Urgent, Lane::Bulk].map(|lane| self.turns(lane).is_empty());
+        self.sent.rest(urgent, bulk);
+        self.sent.order()
+    }
+
+    /// `bytes` have left by a lane where flows of this weight in all waited.
+    pub(super) fn note_sent(&mut self, lane: Lane, bytes: usize, weight: u64) {
+        self.sent.note(lane, bytes, weight);
     }
 
     /// Flows that may send again take their turns.

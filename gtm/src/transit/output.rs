@@ -32,6 +32,43 @@ impl<B> Transit<B> {
         }
     }
 
+    /// In which order to [take](Self::poll_transmit) from the lanes of `link`. What is small goes
+    /// first, unless a [rate](super::Rate) says how much may leave: lanes take turns then, as flows
+    /// do, so that many small messages do not keep large ones for ever.
+    pub fn lane_order(&mut self, link: LinkId, now: Time) -> [Lane; 2] {
+        let is_limited = self.is_limited(link);
+        match self.links.at_mut(link) {
+            Some(waiting) if is_limited => {
+                waiting.release_due(now);
+                waiting.lane_order()
+            }
+            _ => [Lane::Urgent, Lane::Bulk],
+        }
+    }
+
+    /// Whether the link, or a group that it is in, has a rate.
+    fn is_limited(&self, link: LinkId) -> bool {
+        let has_rate = |link: &link::Link| {
+            let group = link.group.and_then(|group| self.groups.get(group));
+            link.meter.has_rate() || group.is_some_and(Option::is_some)
+        };
+        self.links.at(link).is_some_and(has_rate)
+    }
+
+    /// The weights of the flows that wait for a lane, in all.
+    fn waiting_weight(&self, link: LinkId, lane: Lane) -> u64 {
+        let waiting = self
+            .links
+            .at(link)
+            .into_iter()
+            .flat_map(|link| link.turns(lane));
+        let weights = waiting.filter_map(|index| {
+            let flow = self.flows.get(*index as usize)?.as_ref()?;
+            Some(u64::from(flow.weight))
+        });
+        weights.sum()
+    }
+
     /// Takes what is next for `lane` of `link`, about `limit` bytes, flows taking turns
     /// (deficit round robin). Returns when to ask again, if something waits that must not leave
     /// now for a [rate](super::Rate): where links share one, ask for the others when one has
@@ -59,8 +96,14 @@ impl<B> Transit<B> {
             Some(Ok(())) => limit.min(pace::LINK_QUANTUM_BYTES),
             Some(Err(at)) => return Some(at),
         };
-        self.take_turns(link, lane, limit, now, take);
+        let weight = self
+            .is_limited(link)
+            .then(|| self.waiting_weight(link, lane));
+        let taken = self.take_turns(link, lane, limit, now, take);
         let waiting = self.links.at_mut(link)?;
+        if let Some(weight) = weight {
+            waiting.note_sent(lane, taken, weight);
+        }
         let has_more = !waiting.turns(lane).is_empty();
         let own = waiting.meter.opens_at(now).filter(|_| has_more);
         let next = own.into_iter().chain(waiting.held_back.next()).min();
@@ -70,6 +113,7 @@ impl<B> Transit<B> {
     }
 
     /// Flows take turns until `limit` bytes are taken, nothing is left, or a rate says to wait.
+    /// Returns how many bytes were taken.
     fn take_turns(
         &mut self,
         link: LinkId,
@@ -77,15 +121,15 @@ impl<B> Transit<B> {
         limit: usize,
         now: Time,
         mut take: impl FnMut(B, Departure),
-    ) {
+    ) -> usize {
         let mut taken = 0;
         let mut is_open = true;
         while taken < limit && is_open {
             let Some(waiting) = self.links.at_mut(link) else {
-                return;
+                break;
             };
             let Some(&index) = waiting.turns_mut(lane).front() else {
-                return;
+                break;
             };
             let Some(Some(flow)) = self.flows.get_mut(index as usize) else {
                 waiting.turns_mut(lane).pop_front();
@@ -159,6 +203,7 @@ impl<B> Transit<B> {
                 turns.push_back(index);
             }
         }
+        taken
     }
 
     /// What was taken has left this gateway. Returns the link on which credit can go back

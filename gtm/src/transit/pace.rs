@@ -96,6 +96,10 @@ impl Meter {
         }
     }
 
+    pub(super) const fn has_rate(&self) -> bool {
+        self.rate.is_some()
+    }
+
     /// When more may leave, if that is not yet.
     pub(super) fn opens_at(&self, now: Time) -> Option<Time> {
         (self.rate.is_some() && self.paid_until > now).then_some(self.paid_until)

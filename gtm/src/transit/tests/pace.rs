@@ -13,8 +13,13 @@ fn rate(megabytes: u64) -> Option<Rate> {
     Rate::from_bytes_per_second(megabytes * 1_000_000)
 }
 
+/// Bytes of each small one.
+const SMALL_FRAME: usize = 1000;
+
 /// A flow whose source sends as much as it may.
 struct Source {
+    lane: Lane,
+    frame: usize,
     key: FlowKey,
     link: usize,
     position: u64,
@@ -53,8 +58,17 @@ impl World {
         }
     }
 
-    /// A flow of `channel` over link `link`.
-    fn open(mut self, channel: u16, link: usize) -> Self {
+    /// A flow of `channel` over link `link`, of large frames.
+    fn open(self, channel: u16, link: usize) -> Self {
+        self.open_with(channel, link, Lane::Bulk, FRAME)
+    }
+
+    /// A flow of small ones.
+    fn open_small(self, channel: u16, link: usize) -> Self {
+        self.open_with(channel, link, Lane::Urgent, SMALL_FRAME)
+    }
+
+    fn open_with(mut self, channel: u16, link: usize, lane: Lane, frame: usize) -> Self {
         let number = u32::try_from(self.sources.len()).unwrap();
         let key = FlowKey {
             channel,
@@ -67,8 +81,14 @@ impl World {
         };
         let to = Ok(self.far[link]);
         let opening = opening_of(7);
-        self.transit
-            .handle_opening(self.near, &header, &opening, to, 0, self.now);
+        self.transit.handle_opening(
+            self.near,
+            &header,
+            &opening,
+            to,
+            self.sources.len(),
+            self.now,
+        );
         self.transit.poll_transmit(
             self.far[link],
             Lane::Urgent,
@@ -80,6 +100,8 @@ impl World {
         self.transit
             .handle_control(self.far[link], &credit, self.now);
         self.sources.push(Source {
+            lane,
+            frame,
             key,
             link,
             position: 0,
@@ -100,16 +122,16 @@ impl World {
             source.granted = header.offset;
         }
         for (number, source) in self.sources.iter_mut().enumerate() {
-            while source.position + FRAME as u64 + 80 <= source.granted {
+            while source.position + source.frame as u64 + 80 <= source.granted {
                 let run = Run {
                     flow: source.key,
                     label: LABEL,
                     start: source.position,
-                    end: source.position + FRAME as u64 + 80,
-                    bytes: FRAME,
-                    largest: FRAME,
+                    end: source.position + source.frame as u64 + 80,
+                    bytes: source.frame,
+                    largest: source.frame,
                     frames: 1,
-                    lane: Lane::Bulk,
+                    lane: source.lane,
                 };
                 source.position = run.end;
                 self.transit
@@ -128,19 +150,21 @@ impl World {
                 if self.blocked.contains(&number) {
                     continue;
                 }
-                let sources = &mut self.sources;
-                let again = self.transit.poll_transmit(
-                    *link,
-                    Lane::Bulk,
-                    1 << 20,
-                    self.now,
-                    |source, departure| {
-                        assert_eq!(sources[source].link, number);
-                        sources[source].left += departure.bytes as u64;
-                        departures.push(departure);
-                    },
-                );
-                next = again.into_iter().chain(next).min();
+                for lane in self.transit.lane_order(*link, self.now) {
+                    let sources = &mut self.sources;
+                    let again = self.transit.poll_transmit(
+                        *link,
+                        lane,
+                        1 << 20,
+                        self.now,
+                        |source, departure| {
+                            assert_eq!(sources[source].link, number);
+                            sources[source].left += departure.bytes as u64;
+                            departures.push(departure);
+                        },
+                    );
+                    next = again.into_iter().chain(next).min();
+                }
             }
             if departures.is_empty() {
                 return next;
@@ -224,6 +248,47 @@ fn flows_share_a_link_by_the_weight_of_their_channel() {
     let shares = vec![heavy, Share::default()];
     let world = World::new(shares, None, &[limits]).open(0, 0).open(1, 0);
     assert_about(&world.rates(Duration::from_millis(1)), &[150, 50]);
+}
+
+#[test]
+fn small_messages_and_large_ones_share_a_link_by_weight_too() {
+    let limits = LinkLimits {
+        rate: rate(200),
+        group: None,
+    };
+    let heavy = Share {
+        weight: 3,
+        rate: None,
+    };
+    let of = |shares| World::new(shares, None, &[limits]);
+    let world = of(vec![heavy, Share::default()])
+        .open(0, 0)
+        .open_small(1, 0);
+    assert_about(&world.rates(Duration::from_millis(1)), &[150, 50]);
+    let world = of(vec![Share::default(), heavy])
+        .open(0, 0)
+        .open_small(1, 0);
+    assert_about(&world.rates(Duration::from_millis(1)), &[50, 150]);
+    let world = of(Vec::new())
+        .open(1, 0)
+        .open_small(1, 0)
+        .open_small(1, 0)
+        .open(1, 0);
+    assert_about(&world.rates(Duration::from_millis(1)), &[50; 4]);
+}
+
+#[test]
+fn links_of_a_group_share_its_rate_with_small_messages_and_large_ones() {
+    let limits = LinkLimits {
+        rate: None,
+        group: Some(0),
+    };
+    let world = World::new(Vec::new(), rate(200), &[limits; 2])
+        .open(1, 0)
+        .open_small(1, 0)
+        .open(1, 1);
+    let rates = world.rates(Duration::from_micros(500));
+    assert_about(&rates, &[50, 50, 100]);
 }
 
 #[test]
