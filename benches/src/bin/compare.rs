@@ -40,7 +40,7 @@ struct Arguments {
     #[arg(long, value_delimiter = ',', required = true)]
     after: Vec<String>,
     /// Where criterion saves them.
-    #[arg(long, default_value = "target/criterion")]
+    #[arg(long, default_value_os_t = criterion_folder())]
     folder: PathBuf,
     /// Print one line of JSON per bench.
     #[arg(long)]
@@ -89,6 +89,16 @@ impl Verdict {
     }
 }
 
+/// Runs of a side that tell what is noise on a machine that others use too.
+const RUNS_WANTED: usize = 3;
+
+/// Where criterion saves what cargo has it measure.
+fn criterion_folder() -> PathBuf {
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
+    target.join("criterion")
+}
+
 fn main() -> ExitCode {
     match compare(&Arguments::parse()) {
         Ok(code) => code,
@@ -100,6 +110,12 @@ fn main() -> ExitCode {
 }
 
 fn compare(arguments: &Arguments) -> io::Result<ExitCode> {
+    if arguments.before.len().min(arguments.after.len()) < RUNS_WANTED {
+        eprintln!(
+            "warning: with fewer than {RUNS_WANTED} runs a side, noise between runs is taken for a change; \
+             save more of each, in turns"
+        );
+    }
     let before = read_side(&arguments.folder, &arguments.before)?;
     let after = read_side(&arguments.folder, &arguments.after)?;
     let mut table = Table::new(["bench", "before", "after", "change", ""]);
@@ -191,7 +207,13 @@ fn read_side(folder: &Path, runs: &[String]) -> io::Result<Side> {
 
 /// Looks for what a run has saved, in all folders below.
 fn collect(folder: &Path, run: &str, found: &mut Vec<(String, Interval)>) -> io::Result<()> {
-    for entry in fs::read_dir(folder)? {
+    let entries = fs::read_dir(folder).map_err(|error| {
+        io::Error::new(
+            error.kind(),
+            format!("cannot read {}: {error}", folder.display()),
+        )
+    })?;
+    for entry in entries {
         let path = entry?.path();
         if !path.is_dir() {
             continue;

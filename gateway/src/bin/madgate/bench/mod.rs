@@ -91,6 +91,25 @@ struct Plan {
     time: Duration,
 }
 
+impl Plan {
+    /// What comes before anything counts, if anything does.
+    fn before(self) -> Option<Self> {
+        let before = Self {
+            warm_up: Duration::ZERO,
+            time: self.warm_up,
+        };
+        (!self.warm_up.is_zero()).then_some(before)
+    }
+
+    /// What counts.
+    fn counted(self) -> Self {
+        Self {
+            warm_up: Duration::ZERO,
+            ..self
+        }
+    }
+}
+
 /// Messages between two looks at the clock.
 fn burst_of(message_bytes: usize) -> usize {
     (CLOCK_EVERY_BYTES / message_bytes.max(1)).clamp(1, CLOCK_EVERY_MESSAGES)
@@ -179,9 +198,14 @@ impl Bench<'_> {
         let _watchdog = self.watchdog(&cluster)?;
         for (size, plan) in self.points() {
             for beside in self.loads(load, &plan)? {
+                // Gateways count what is measured, and nothing before it.
+                if let Some(before) = plan.before() {
+                    self.measure(partner, beside, size, &before, None)?;
+                }
                 let watch = Watch::start();
                 gateways.begin()?;
-                let figures = self.measure(partner, beside, size, &plan)?;
+                let interval = self.arguments.interval;
+                let figures = self.measure(partner, beside, size, &plan.counted(), interval)?;
                 let seen = gateways.end()?;
                 let doubts = doubts::doubts(spinners, watch.end());
                 let partner = partner.name().to_owned();
@@ -219,6 +243,7 @@ impl Bench<'_> {
         beside: Option<Beside<'_>>,
         size: usize,
         plan: &Plan,
+        interval: Option<Duration>,
     ) -> Result<Figures, Failure> {
         let arguments = self.arguments;
         if let Some((load, part)) = beside {
@@ -228,7 +253,7 @@ impl Bench<'_> {
             Kind::Ping => Figures::OneWay(latency::one_way(partner, size, plan)?),
             Kind::Stream | Kind::Flood => {
                 let direction = arguments.direction;
-                let progress = Progress::every(arguments.interval, arguments.json, size, direction);
+                let progress = Progress::every(interval, arguments.json, size, direction);
                 Figures::Throughput(stream::stream(partner, size, direction, plan, &progress)?)
             }
             Kind::Pingpong | Kind::Loaded | Kind::Many => {
@@ -315,9 +340,12 @@ impl Bench<'_> {
         }
         let _watchdog = self.watchdog(&cluster)?;
         for (size, plan) in self.points() {
+            if let Some(before) = plan.before() {
+                stream::many(&partners, size, before.time)?;
+            }
             let watch = Watch::start();
             gateways.begin()?;
-            let found = stream::many(&partners, size, &plan)?;
+            let found = stream::many(&partners, size, plan.time)?;
             let seen = gateways.end()?;
             let doubts = doubts::doubts(spinners, watch.end());
             let figures = Figures::Many(found);

@@ -132,14 +132,7 @@ fn send_for(
 }
 
 /// Many flows at once, each from a node of its own or not, all of them with messages of `size`.
-pub(super) fn many(flows: &[Partner<'_>], size: usize, plan: &Plan) -> Result<Many, Failure> {
-    if !plan.warm_up.is_zero() {
-        many_for(flows, size, plan.warm_up)?;
-    }
-    many_for(flows, size, plan.time)
-}
-
-fn many_for(flows: &[Partner<'_>], size: usize, time: Duration) -> Result<Many, Failure> {
+pub(super) fn many(flows: &[Partner<'_>], size: usize, time: Duration) -> Result<Many, Failure> {
     let message_bytes = count(size);
     let messages = &Messages::new(size);
     // Nobody listens while the messages go, so that flows of one node may share a channel.

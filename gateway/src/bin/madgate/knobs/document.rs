@@ -65,6 +65,17 @@ pub(super) fn text(
     Ok(text)
 }
 
+/// A text whose lines end as those of `original` do, if they all end in one way.
+pub(super) fn with_line_ends_of(original: &str, text: String) -> String {
+    let ends = original.matches('\n').count();
+    let is_crlf = ends > 0 && original.matches("\r\n").count() == ends;
+    if is_crlf {
+        text.replace("\r\n", "\n").replace('\n', "\r\n")
+    } else {
+        text
+    }
+}
+
 /// A text without a key of a section, if it has it.
 fn without(text: &str, section: &str, key: &str) -> Result<String, TomlError> {
     let document = Document::parse(text)?;

@@ -79,6 +79,7 @@ impl Plan {
             wanted.push((name, value));
         }
         let text = document::text(&document, &set).map_err(|error| error.to_string())?;
+        let text = document::with_line_ends_of(&self.text, text);
         let cluster = Cluster::parse(&text, base(&self.path)).map_err(|error| error.to_string())?;
         // Neither may happen; a file that says something else must not be used, nor written.
         if cluster.digest() != self.cluster.digest() {
