@@ -2,7 +2,7 @@
 # Each example runs to its end and finds what it looks for, with what the tests have built.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-for example in ping_pong express_header threads embedded_gateway; do
+for example in ping_pong express_header threads embedded_gateway port; do
     cargo run -p madgate-gateway --example "$example"
 done
 for place in "--protocol hsl" "--protocol hsl --mode interrupt" "--protocol shm" "--gateway"; do
