@@ -90,10 +90,46 @@ fn batch_of_frames() -> Bytes {
     batch.freeze()
 }
 
+/// A block of 1 MiB in fragments: their heads, and what they have of it.
+fn fragments_of_a_block(source: &mut Outgoing<Bytes>) -> Vec<(Vec<u8>, Bytes)> {
+    let block = Bytes::from(vec![7; 1 << 20]);
+    let message = source.begin_message();
+    source.push_block(message, 0, descriptor(1 << 20), block, true);
+    let mut fragments = Vec::new();
+    while let Some(transmit) = source.poll_transmit(NOW, 64 << 10) {
+        if let Transmit::Fragment {
+            mut head,
+            data,
+            offset,
+            length,
+        } = transmit
+        {
+            let start = usize::try_from(offset).expect("a block in memory");
+            let body = data.slice(start..start + length);
+            head.seal([&body[..]]);
+            fragments.push((head.as_bytes().to_vec(), body));
+        }
+    }
+    fragments
+}
+
 fn sending(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("source");
     group.throughput(Throughput::Elements(MESSAGES));
     let mut source = open_source();
+    let header = Header {
+        flags: ONE_FRAME,
+        length: 16,
+        ..Header::new(Kind::Data, flow(0), LABEL)
+    };
+    group.bench_function("headers encoded", |bencher| {
+        bencher.iter(|| {
+            for position in 0..MESSAGES {
+                let header = Header { position, ..header };
+                black_box(black_box(header).to_bytes());
+            }
+        });
+    });
     group.bench_function("8-byte messages, pushed, cut and delivered", |bencher| {
         bencher.iter(|| {
             for _ in 0..MESSAGES {
@@ -168,6 +204,33 @@ fn receiving(criterion: &mut Criterion) {
             });
         });
     });
+    let fragments = fragments_of_a_block(&mut open_source());
+    assert!(fragments.len() > 1);
+    group.throughput(Throughput::Bytes(1 << 20));
+    group.bench_function(
+        "a block of 1 MiB in fragments, checked and put together",
+        |bencher| {
+            let (mut reassembly, mut block) = (Reassembly::default(), vec![0; 1 << 20]);
+            bencher.iter(|| {
+                let mut filled = 0;
+                for (head, body) in &fragments {
+                    let (header, rest) = head.split_first_chunk().expect("a frame of our own");
+                    let header = Header::parse(black_box(header)).expect("a frame of our own");
+                    let mut sum = checksum::Running::start(&header);
+                    sum.update(rest);
+                    sum.update(body);
+                    assert_eq!(sum.finish(), header.checksum);
+                    let descriptor = rest.first_chunk().copied();
+                    let put = reassembly.handle_fragment(&header, descriptor);
+                    let (_, ends) = put.expect("in order");
+                    block[filled..filled + body.len()].copy_from_slice(body);
+                    filled += body.len();
+                    assert_eq!(ends, filled == block.len());
+                }
+            });
+        },
+    );
+    group.throughput(Throughput::Elements(MESSAGES));
     group.bench_function("credit kept for 8-byte messages", |bencher| {
         let mut budget = Budget::new(1 << 30);
         let mut incoming = Incoming::new(flow(0), 9, 16 << 20, NOW);
