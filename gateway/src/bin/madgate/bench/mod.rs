@@ -17,6 +17,7 @@ mod latency;
 mod partner;
 mod progress;
 mod stream;
+mod under_way;
 mod watchdog;
 
 use std::fs;

@@ -4,13 +4,13 @@ use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::time::{Duration, Instant};
 
-use madgate_vchannel::{Channel, Cluster, NodeId, Unpacking};
+use madgate_vchannel::{Channel, Cluster, Delivery, NodeId, Unpacking};
 
 use super::watchdog;
 use crate::failure::Failure;
 use crate::service::order::{Answer, Order, Report};
 use crate::service::pattern::{Check, Messages};
-use crate::service::talk::{self, Incoming, send_payload};
+use crate::service::talk::{self, Incoming, send_payload, send_payload_tracked};
 
 /// How much longer than messages are tried for the other end may say nothing. Who only listens to a
 /// node does not learn that it has gone.
@@ -119,6 +119,17 @@ impl<'a> Partner<'a> {
         send_payload(self.channel, self.node, messages, sequence)?;
         watchdog::note_move();
         Ok(())
+    }
+
+    /// As [`payload`](Self::payload), for one whose delivery is waited for.
+    pub(super) fn payload_tracked(
+        &self,
+        messages: &Messages,
+        sequence: u64,
+    ) -> Result<Delivery, Failure> {
+        let delivery = send_payload_tracked(self.channel, self.node, messages, sequence)?;
+        watchdog::note_move();
+        Ok(delivery)
     }
 
     /// Unpacks the next payload of the other end into `buffer`, which is as long.

@@ -10,6 +10,7 @@ use super::finding::{Flow, Many, Throughput};
 use super::latency::join;
 use super::partner::{Partner, all_arrived};
 use super::progress::Progress;
+use super::under_way::UnderWay;
 use super::{Direction, Plan, burst_of};
 use crate::failure::Failure;
 use crate::files::wire::count;
@@ -118,13 +119,23 @@ fn send_for(
     note: impl Fn(u64),
 ) -> Result<u64, Failure> {
     let burst = burst_of(messages.size());
+    let bytes = count(messages.size() * burst);
+    let mut under_way = UnderWay::of(time);
     let mut sent = 0;
     loop {
-        for _ in 0..burst {
+        for _ in 1..burst {
             partner.payload(messages, sent)?;
             sent += 1;
         }
-        note(count(messages.size() * burst));
+        let mark = if under_way.wants_mark(bytes) {
+            Some(partner.payload_tracked(messages, sent)?)
+        } else {
+            partner.payload(messages, sent)?;
+            None
+        };
+        sent += 1;
+        under_way.note(bytes, mark)?;
+        note(bytes);
         if started.elapsed() >= time {
             return Ok(sent);
         }

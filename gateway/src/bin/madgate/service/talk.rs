@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 use madgate_vchannel::{
-    Channel, NodeId, PackError, ReceiveMode, TrySendError, UnpackError, Unpacking,
+    Channel, Delivery, NodeId, PackError, Packing, ReceiveMode, TrySendError, UnpackError,
+    Unpacking,
 };
 use thiserror::Error;
 
@@ -34,13 +35,33 @@ pub(crate) fn send_payload(
     messages: &Messages,
     sequence: u64,
 ) -> Result<(), PackError> {
+    packed(channel, to, messages, sequence)?.end_packing()
+}
+
+/// As [`send_payload`], for one whose delivery is to be waited for.
+pub(crate) fn send_payload_tracked(
+    channel: &Channel,
+    to: NodeId,
+    messages: &Messages,
+    sequence: u64,
+) -> Result<Delivery, PackError> {
+    packed(channel, to, messages, sequence)?.end_packing_tracked()
+}
+
+#[inline]
+fn packed<'m>(
+    channel: &'m Channel,
+    to: NodeId,
+    messages: &'m Messages,
+    sequence: u64,
+) -> Result<Packing<'m>, PackError> {
     let mut packing = channel.begin_packing(to)?;
     if messages.size() <= COPY_BYTES {
         packing.pack_cheaper(messages.borrowed(sequence), ReceiveMode::Cheaper)?;
     } else {
         packing.pack_owned(messages.owned(sequence), ReceiveMode::Cheaper)?;
     }
-    packing.end_packing()
+    Ok(packing)
 }
 
 /// Answers with a service message, if that can be done at once.

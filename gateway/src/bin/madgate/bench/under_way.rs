@@ -1,0 +1,102 @@
+//! How much of a stream is under way. Ends keep what they have sent until it is delivered, megabytes
+//! of it: on a slow route that is many times what goes through in the time that is measured, and
+//! orders wait behind it. So a stream has no more under way than goes through in part of that time.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use madgate_vchannel::Delivery;
+
+use crate::failure::Failure;
+use crate::units::float;
+
+/// Bytes that may be under way before it is known how fast they go.
+const FIRST_BYTES: u64 = 1 << 20;
+
+/// Part of the time in which what is under way goes through.
+const PART: u32 = 4;
+
+/// Marks in what is under way, at most: the oldest is waited for, so that the others go on.
+const MARKS: u64 = 4;
+
+/// What one stream has under way.
+#[derive(Debug)]
+pub(super) struct UnderWay {
+    started: Instant,
+    /// In which what is under way may go through.
+    part: Duration,
+    most: u64,
+    sent: u64,
+    delivered: u64,
+    /// Messages that are waited for, and how much was sent when they were.
+    marks: VecDeque<(Delivery, u64)>,
+}
+
+impl UnderWay {
+    /// Of a stream that is measured for so long.
+    pub(super) fn of(time: Duration) -> Self {
+        Self {
+            started: Instant::now(),
+            part: time / PART,
+            most: FIRST_BYTES,
+            sent: 0,
+            delivered: 0,
+            marks: VecDeque::new(),
+        }
+    }
+
+    /// Whether the message that is sent next, with `bytes` before it, is to be a mark.
+    pub(super) fn wants_mark(&self, bytes: u64) -> bool {
+        let last = self.marks.back().map_or(self.delivered, |(_, sent)| *sent);
+        self.sent + bytes - last >= self.most / MARKS
+    }
+
+    /// So many bytes were sent, the last of which are of this message, if it is a mark. Waits until
+    /// there is room for more.
+    pub(super) fn note(&mut self, bytes: u64, mark: Option<Delivery>) -> Result<(), Failure> {
+        self.sent += bytes;
+        self.marks.extend(mark.map(|mark| (mark, self.sent)));
+        while self.sent - self.delivered > self.most
+            && let Some((mark, sent)) = self.marks.pop_front()
+        {
+            mark.wait()?;
+            self.delivered = sent;
+            self.most = most(sent, self.started.elapsed(), self.part);
+        }
+        Ok(())
+    }
+}
+
+/// What goes through in a part of the time, where so much did in the time until now.
+fn most(delivered: u64, took: Duration, part: Duration) -> u64 {
+    let parts = part.as_secs_f64() / took.as_secs_f64().max(f64::MIN_POSITIVE);
+    // Far below 2^52, or more than anybody keeps.
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "as above"
+    )]
+    let bytes = (float(delivered) * parts).min(1e15) as u64;
+    bytes.max(FIRST_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_under_way_goes_through_in_time() {
+        let second = Duration::from_secs(1);
+        assert_eq!(most(8 << 20, second, second / 4), 2 << 20);
+        assert_eq!(most(250_000, second, second / 4), FIRST_BYTES);
+        assert!(most(1 << 20, Duration::ZERO, second) > 1 << 40);
+        assert_eq!(most(1 << 20, Duration::ZERO, Duration::ZERO), FIRST_BYTES);
+    }
+
+    #[test]
+    fn marks_are_a_part_of_what_is_under_way() {
+        let under_way = UnderWay::of(Duration::from_secs(1));
+        assert!(!under_way.wants_mark(FIRST_BYTES / MARKS - 1));
+        assert!(under_way.wants_mark(FIRST_BYTES / MARKS));
+    }
+}
