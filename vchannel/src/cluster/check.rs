@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::ops::Range;
+use std::path::PathBuf;
 
 use madgate_tm::Endpoint;
 
@@ -23,12 +24,41 @@ pub(super) fn check(
     for (network, span) in cluster.network_ids().zip(networks) {
         check_network(cluster, network, span, report);
     }
+    for group in cluster.nodes.groups() {
+        check_places(cluster, group, report);
+    }
     for group in cluster.nodes.groups().iter().filter(|group| group.gateway) {
         if group.addresses.len() == 1 {
             let name = cluster.node_name(NodeId(group.ranks.start));
             let message = format!("gateway \"{name}\" is on one network only");
             report.warning(&group.span, message, "it has nothing to forward to");
         }
+    }
+}
+
+/// A node that is in two networks of its host has a socket in the directory of each.
+fn check_places(cluster: &Cluster, group: &NodeGroup, report: &mut Report) {
+    // One node of each group is looked at: the others have their names in the same way.
+    let node = NodeId(group.ranks.start);
+    let mut places: Vec<(PathBuf, NetworkId)> = Vec::new();
+    for at in &group.addresses {
+        let (Some(Endpoint::Shm { directory, name }) | Some(Endpoint::Hsl { directory, name })) =
+            cluster.address(node, at.network)
+        else {
+            continue;
+        };
+        let place = directory.join(name);
+        if let Some((_, other)) = places.iter().find(|(other, _)| *other == place) {
+            let [one, other] = [*other, at.network].map(|id| &cluster.network(id).name);
+            let message = format!(
+                "node \"{}\" would listen twice at {}.sock: networks \"{one}\" and \"{other}\" have the same directory",
+                cluster.node_name(node),
+                place.display()
+            );
+            let help = "give each network a `directory` of its own";
+            report.mistake(&group.span, message, help);
+        }
+        places.push((place, at.network));
     }
 }
 

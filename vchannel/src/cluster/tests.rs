@@ -565,7 +565,9 @@ fn remote_write_is_described() {
         ("trust = \"memory\"\nthreshold = \"1B\"", "threshold"),
         ("trust = \"memory\"\nkeepalive = \"1s\"", "no `keepalive`"),
     ] {
-        let error = with(keys).unwrap_err().to_string();
+        let error = with(keys).unwrap_err();
+        assert_eq!(error.mistakes.len(), 1, "{keys}: {error}");
+        let error = error.to_string();
         assert!(error.contains(what), "{keys}: {error}");
     }
     for (keys, what) in [
@@ -581,6 +583,25 @@ fn remote_write_is_described() {
     let error = changed(shm, "protocol = \"shm\"\ntrust = \"memory\"");
     let error = error.unwrap_err().to_string();
     assert!(error.contains("no `trust`"), "{error}");
+}
+
+#[test]
+fn a_node_has_one_place_in_a_directory() {
+    let cluster = |second: &str| {
+        let text = format!(
+            "[session]\nname = \"s\"\nkey_file = \"k\"\n\
+             [[network]]\nname = \"l\"\nprotocol = \"shm\"\ndirectory = \"meeting\"\n\
+             [[network]]\nname = \"r\"\nprotocol = \"hsl\"\ntrust = \"memory\"\ndirectory = \"{second}\"\n\
+             [[node]]\nname = \"a\"\naddresses = {{ l = \"a\" }}\n\
+             [[node]]\nname = \"gw\"\ngateway = true\naddresses = {{ l = \"gw\", r = \"gw\" }}\n\
+             [[node]]\nname = \"b\"\naddresses = {{ r = \"b\" }}\n\
+             [[channel]]\nname = \"main\"\nnetworks = [\"l\", \"r\"]\n"
+        );
+        Cluster::parse(&text, Path::new("/east"))
+    };
+    cluster("another").unwrap();
+    let error = cluster("meeting").unwrap_err().to_string();
+    assert!(error.contains("twice at /east/meeting/gw.sock"), "{error}");
 }
 
 #[test]

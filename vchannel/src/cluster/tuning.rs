@@ -194,7 +194,9 @@ fn refuse_trust_and_interrupts(fields: &mut Fields<'_>, mode: Mode, report: &mut
 }
 
 fn read_host_card(fields: &mut Fields<'_>, report: &mut Report) {
-    if fields.word("trust", &[("memory", ())], report).is_none() {
+    let says_something = fields.has("trust");
+    // Another word than that is a mistake of its own.
+    if fields.word("trust", &[("memory", ())], report).is_none() && !says_something {
         report.mistake(
             &fields.span,
             "nodes of a network with protocol hsl write each other's memory, and this one does \

@@ -13,8 +13,8 @@ use crate::support::report;
 const LOOK: Duration = Duration::from_millis(5);
 
 /// Rounds at least, and at most: a machine that is busy with other things gets more of them
-/// before a ratio is believed to be low.
-const ROUNDS: [usize; 2] = [3, 11];
+/// before a ratio is believed to be low, and none is believed to be high for a few.
+const ROUNDS: [usize; 2] = [7, 11];
 
 /// What arrived at a node, per channel and source: `main/a0`.
 #[derive(Debug, Clone)]
