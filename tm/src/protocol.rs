@@ -191,9 +191,9 @@ impl Endpoint {
         };
         let directory =
             directory.ok_or_else(|| error("its network has no directory where nodes meet"))?;
-        if text.is_empty() || text.starts_with('.') || text.contains(['/', '\0']) {
+        if text.is_empty() || text.starts_with('.') || text.contains(['/', ':', '\0']) {
             return Err(error(
-                "expected a name without '/' that does not start with '.'",
+                "expected a name without '/' and ':' that does not start with '.'",
             ));
         }
         if meeting::socket_path(directory, text).as_os_str().len() > SOCKET_PATH_BYTES_MAX {

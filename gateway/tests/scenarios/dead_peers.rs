@@ -190,7 +190,9 @@ fn receiver_dies(protocols: [Protocol; 2], bytes: u64) {
 
 #[test]
 fn a_receiver_dies_among_small_messages() {
-    receiver_dies(TCP, SMALL);
+    for protocols in [&[TCP], &MIXED[..]].concat() {
+        receiver_dies(protocols, SMALL);
+    }
 }
 
 #[test]
@@ -242,7 +244,9 @@ fn sender_dies(protocols: [Protocol; 2], bytes: u64) {
 
 #[test]
 fn a_sender_dies_among_small_messages() {
-    sender_dies(TCP, SMALL);
+    for protocols in [&[TCP], &MIXED[..]].concat() {
+        sender_dies(protocols, SMALL);
+    }
 }
 
 #[test]
@@ -278,34 +282,38 @@ fn sender_dies_and_comes_back(scene: &mut Scene) {
 
 #[test]
 fn a_sender_that_rests_in_a_message_and_dies_is_reported() {
-    let _turn = beside_others();
-    let mut scene = Scene::new(TCP);
-    scene.check();
-    begin_half(&mut scene);
-    // For longer than a flow with nothing to send stays open.
-    let rest = Instant::now();
-    while rest.elapsed() < IDLE_CLOSE * 3 {
-        thread::sleep(LOOK);
+    for protocols in [&[TCP], &MIXED[..]].concat() {
+        let _turn = beside_others();
+        let mut scene = Scene::new(protocols);
+        scene.check();
+        begin_half(&mut scene);
+        // For longer than a flow with nothing to send stays open.
+        let rest = Instant::now();
+        while rest.elapsed() < IDLE_CLOSE * 3 {
+            thread::sleep(LOOK);
+        }
+        sender_dies_and_comes_back(&mut scene);
+        scene.end();
     }
-    sender_dies_and_comes_back(&mut scene);
-    scene.end();
 }
 
 #[test]
 fn a_half_packed_message_never_ends() {
-    let _turn = beside_others();
-    let mut scene = Scene::new(TCP);
-    scene.check();
-    // Given up by a sender that lives, and by one that dies.
-    scene.a0.ask("half main b0 3000000");
-    scene.a0.ask("drop");
-    let lost = scene.b0.hear("lost main a0");
-    assert!(lost.contains("gave the message up"), "{lost}");
-    scene.check();
-    begin_half(&mut scene);
-    sender_dies_and_comes_back(&mut scene);
-    assert_eq!(Counts::of(&mut scene.b0).messages("main/a0"), 60);
-    scene.end();
+    for protocols in [&[TCP], &MIXED[..]].concat() {
+        let _turn = beside_others();
+        let mut scene = Scene::new(protocols);
+        scene.check();
+        // Given up by a sender that lives, and by one that dies.
+        scene.a0.ask("half main b0 3000000");
+        scene.a0.ask("drop");
+        let lost = scene.b0.hear("lost main a0");
+        assert!(lost.contains("gave the message up"), "{lost}");
+        scene.check();
+        begin_half(&mut scene);
+        sender_dies_and_comes_back(&mut scene);
+        assert_eq!(Counts::of(&mut scene.b0).messages("main/a0"), 60);
+        scene.end();
+    }
 }
 
 /// Streams in both directions, small and large, across a gateway that dies.
@@ -395,19 +403,21 @@ fn nor_does_one_with_remote_write_on_either_side() {
 
 #[test]
 fn a_gateway_that_stays_away_is_reported() {
-    let _turn = beside_others();
-    let mut scene = Scene::new(TCP);
-    scene.begin(SMALL);
-    let died = Instant::now();
-    scene.gateway.kill();
-    let (first, last, sent) = failure(&mut scene.a0, "b0");
-    was_waited_for(died);
-    let arrived = Counts::of(&mut scene.b0).messages("main/a0");
-    // What arrived may not have been acknowledged, never the other way round.
-    assert!(first <= arrived, "{first} of {arrived}");
-    assert!(last + 1 >= sent, "{last} of {sent}");
-    let ended = scene.bystanders[0].hear("ended bystander");
-    assert!(ended.contains("b1"), "{ended}");
-    scene.gateway = scene.plan.start("gw");
-    scene.check();
+    for protocols in [&[TCP], &MIXED[..]].concat() {
+        let _turn = beside_others();
+        let mut scene = Scene::new(protocols);
+        scene.begin(SMALL);
+        let died = Instant::now();
+        scene.gateway.kill();
+        let (first, last, sent) = failure(&mut scene.a0, "b0");
+        was_waited_for(died);
+        let arrived = Counts::of(&mut scene.b0).messages("main/a0");
+        // What arrived may not have been acknowledged, never the other way round.
+        assert!(first <= arrived, "{first} of {arrived}");
+        assert!(last + 1 >= sent, "{last} of {sent}");
+        let ended = scene.bystanders[0].hear("ended bystander");
+        assert!(ended.contains("b1"), "{ended}");
+        scene.gateway = scene.plan.start("gw");
+        scene.check();
+    }
 }
