@@ -75,6 +75,7 @@ pub fn lane(bytes: &[u8]) {
     let mut script = Script(bytes);
     let mut attack = Attack::new();
     let memory = SharedBytes::new(attack.own.memory.clone());
+    let answers_at = attack.own.geometry.sender_list().at;
     let (mut held, mut lent) = (Vec::new(), Vec::new());
     for _ in 0..STEPS_MAX {
         if script.is_over() {
@@ -94,7 +95,9 @@ pub fn lane(bytes: &[u8]) {
             }
             2 => {
                 let at = usize::from(u16::from_le_bytes(script.take())) * 8;
-                memory.write(at, &script.take::<8>());
+                // In the list of messages, and what stands before it; or in that of answers.
+                let list = if step / 10 % 2 == 0 { 0 } else { answers_at };
+                memory.write(list + at, &script.take::<8>());
             }
             3 => match attack.receiver.try_receive_slot() {
                 Ok(slot) => held.extend(slot),
@@ -334,7 +337,8 @@ pub fn port(bytes: &[u8]) {
         if script.is_over() {
             break;
         }
-        let done = match script.byte() % 7 {
+        let step = script.byte();
+        let done = match step % 7 {
             0 => {
                 let (message, length) = (script.message(), script.byte().into());
                 attacked.tell(message, length, script.word());
@@ -354,6 +358,11 @@ pub fn port(bytes: &[u8]) {
             }
             5 => {
                 attacked.give_credit(script.word());
+                Ok(())
+            }
+            _ if step / 7 % 4 == 3 => {
+                let at = usize::from(u16::from_le_bytes(script.take())) * 8;
+                attacked.scribble(at, &script.take::<8>());
                 Ok(())
             }
             _ => attacked.progress(),

@@ -66,6 +66,11 @@ impl Attacked {
         );
     }
 
+    /// The peer writes into our list, or the words beside it, without its card.
+    pub(in crate::hsl) fn scribble(&mut self, at: usize, bytes: &[u8]) {
+        self.ours.bytes.write(at, bytes);
+    }
+
     /// The peer gives credit that it may not have.
     pub(in crate::hsl) fn give_credit(&mut self, mask: u64) {
         self.put(identifier(Kind::Credit, 0), 0, 0, [0, mask]);

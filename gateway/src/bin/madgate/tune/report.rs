@@ -153,7 +153,8 @@ impl Report<'_> {
         if outcome.unseen > 0 {
             let _ = writeln!(
                 text,
-                "  there was no time to try {}; a longer --budget or fewer --knobs have it",
+                "  there was no time to try {}, and to be sure of what they gain; a longer --budget \
+                 or fewer --knobs have it",
                 counted(outcome.unseen, "value")
             );
         }
