@@ -504,7 +504,8 @@ impl Engine {
             uptime: now.since(Time(0)),
             ..Counters::default()
         };
-        let shared = self.lock();
+        let mut shared = self.lock();
+        shared.transit.count_parked(now);
         let carried = shared.transit.counters();
         counters.frames = carried.frames;
         counters.bytes = carried.bytes;

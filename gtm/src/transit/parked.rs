@@ -53,6 +53,20 @@ impl<B> Transit<B> {
         }
     }
 
+    /// Counts what has passed until now of the time that flows are still parked for.
+    pub fn count_parked(&mut self, now: Time) {
+        if self.counters.parked_flows == 0 {
+            return;
+        }
+        for index in 0..u32::try_from(self.flows.len()).unwrap_or(u32::MAX) {
+            let flow = self.flows[index as usize].as_ref();
+            if flow.is_some_and(|flow| flow.parked_since.is_some()) {
+                self.end_parked(index, now);
+                self.note_parked(index, now);
+            }
+        }
+    }
+
     /// A flow is parked no longer, whatever the reason.
     pub(super) fn end_parked(&mut self, index: u32, now: Time) {
         let Some(Some(flow)) = self.flows.get_mut(index as usize) else {

@@ -206,6 +206,15 @@ fn the_time_is_kept_that_flows_have_no_credit_and_whose_is_missing() {
     gateway.forward(Lane::Bulk);
     assert_eq!(gateway.transit.counters().parked_flows, 1);
     assert_eq!(gateway.transit.way(NEAR, FAR).parked_flows, 1);
+    // What has passed counts while it goes on, and once.
+    for (at, nanos) in [(2000, 2000), (3000, 3000)] {
+        gateway.transit.count_parked(Time(NOW.0 + at));
+        let counters = gateway.transit.counters();
+        assert_eq!(
+            (counters.parked_flows, counters.parked_ahead_ns),
+            (1, nanos)
+        );
+    }
     let credit = Header::credit(key(1), LABEL, OPENED, 20_000, THEIRS);
     gateway.transit.handle_control(gateway.far, &credit, later);
     let counters = *gateway.transit.counters();
