@@ -35,7 +35,12 @@ fn a_relay_is_measured_beside_another() {
     let relay = env!("CARGO_BIN_EXE_relay");
     let arguments = "--quick --json --relays madgate bare-looking --sizes 8";
     let arguments: Vec<_> = arguments.split(' ').collect();
-    let lines = lines(&run(relay, &arguments));
+    let mut lines = lines(&run(relay, &arguments));
+    let machine = lines.remove(0);
+    assert_eq!(machine["table"], "machine");
+    for key in ["cores", "unix_s"] {
+        is_positive(&machine, key);
+    }
     let mut relays: Vec<_> = lines.iter().map(|line| line["relay"].as_str()).collect();
     relays.sort_unstable();
     assert_eq!(relays, [Some("bare-looking"), Some("madgate")]);

@@ -1,6 +1,6 @@
 //! Why figures may not be trusted.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, UdpSocket};
 use std::thread::available_parallelism;
 
 use madgate_gateway::Gateway;
@@ -30,7 +30,7 @@ pub(super) fn doubts(spinners: usize, load: Option<Load>) -> Vec<String> {
 }
 
 /// Threads of these nodes that never sleep, of those that run on this machine as far as their
-/// addresses tell: shared memory and loopback addresses do.
+/// addresses tell: shared memory and addresses of this machine do.
 pub(super) fn spinners(cluster: &Cluster, nodes: impl Iterator<Item = NodeId>) -> usize {
     // However many threads call, one of them drives, and the others sleep. Gateways have a session
     // besides, to answer benches with.
@@ -49,16 +49,18 @@ fn is_here(cluster: &Cluster, node: NodeId) -> bool {
     cluster.networks_of(node).any(|network| {
         let address = cluster.address(node, network);
         address.is_some_and(|address| match address {
-            Endpoint::Tcp { host, .. } => is_loopback(&host),
+            Endpoint::Tcp { host, .. } => is_of_this_machine(&host),
             // Memory is shared by processes of one host.
             _ => true,
         })
     })
 }
 
-fn is_loopback(host: &str) -> bool {
+/// Host names are not resolved.
+fn is_of_this_machine(host: &str) -> bool {
     match host.parse::<IpAddr>() {
-        Ok(address) => address.is_loopback(),
+        // Nothing can be bound to another machine's address.
+        Ok(address) => address.is_loopback() || UdpSocket::bind((address, 0)).is_ok(),
         Err(_) => host == "localhost",
     }
 }
@@ -85,10 +87,10 @@ mod tests {
         [[node]]
         name = "gw"
         gateway = true
-        addresses = { near = "[::1]:7000", far = "10.0.0.1:7000" }
+        addresses = { near = "[::1]:7000", far = "203.0.113.1:7000" }
         [[node]]
         name = "there"
-        addresses = { far = "10.0.0.2:7000" }
+        addresses = { far = "203.0.113.2:7000" }
         [[channel]]
         name = "main"
         networks = ["near", "far"]
