@@ -12,9 +12,14 @@ use crate::support::report;
 /// Between two looks at what has arrived.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Rounds at least, and at most: a machine that is busy with other things gets more of them
-/// before a ratio is believed to be low, and none is believed to be high for a few.
-const ROUNDS: [usize; 2] = [7, 11];
+/// Rounds at most: a machine that is busy with other things gets more of them before a ratio is
+/// believed to be low.
+const ROUNDS_MOST: usize = 11;
+
+/// Rounds at least: none is believed to be high for a few, where ratios decide.
+fn rounds_least() -> usize {
+    if ratios_decide() { 7 } else { 3 }
+}
 
 /// What arrived at a node, per channel and source: `main/a0`.
 #[derive(Debug, Clone)]
@@ -154,13 +159,13 @@ pub(crate) fn alternate(what: &str, least: f64, mut round: impl FnMut() -> (f64,
     let mut ratios = Vec::new();
     let mut firsts = Vec::new();
     let mut seconds = Vec::new();
-    while ratios.len() < ROUNDS[1] {
+    while ratios.len() < ROUNDS_MOST {
         let (first, second) = round();
         firsts.push(first);
         seconds.push(second);
         ratios.push(first / second);
         let is_enough = median(&ratios) >= needed;
-        if ratios.len() >= ROUNDS[0] && is_enough {
+        if ratios.len() >= rounds_least() && is_enough {
             break;
         }
     }

@@ -214,10 +214,11 @@ impl Figure {
         let mut packets: Vec<usize> = self.points.iter().map(|one| one.packet_bytes).collect();
         packets.dedup();
         let mut text = format!(
-            "{}: measured / predicted, one message at a time\n\n{:>8} {:>22}",
+            "{}: measured / predicted, one message at a time\n\n{:>8} {:>22} {:>12}",
             self.direction.title(),
             "packets",
-            "in, out, switch"
+            "in, out, switch",
+            "the first"
         );
         let of = |packet: usize| {
             self.points
@@ -237,7 +238,14 @@ impl Figure {
                 period.unwrap_or_default().as_secs_f64() * 1e6
             };
             let costs = format!("{:.1} {:.1} {switch:.1} us", us(&self.near), us(&self.far));
-            let _ = write!(text, "{:>8} {costs:>22}", format_size(count(packet)));
+            // What the prediction begins with: one packet all the way, as it was measured alone.
+            let first = self.predict(packet, packet, micros(switch));
+            let first = first.map_or_else(
+                |_| "-".to_owned(),
+                |it| format!("{:.1} us", it.as_secs_f64() * 1e6),
+            );
+            let size = format_size(count(packet));
+            let _ = write!(text, "{size:>8} {costs:>22} {first:>12}");
             for point in of(packet) {
                 let measured = bandwidth(point.mb_per_s);
                 let cell = format!("{measured} / {}", bandwidth(point.predicted_mb_per_s));
@@ -304,6 +312,7 @@ mod tests {
             "40KiB",
             "34.0 MB/s / 45.5 MB/s",
             "50.0 100.0 50.0 us",
+            "300.0 us",
             "by shm",
         ] {
             assert!(table.contains(words), "{table}");
