@@ -124,15 +124,20 @@ fn flows_of_a_channel_have_its_rate_each() {
     assert_limited(rate_of(&a, &b, "b0"), "a flow");
 }
 
-#[test]
-fn channels_share_a_link_by_weight() {
-    let world = World::new("")
+/// A source, a gateway, and a node on a network with a rate; `main` between them.
+fn limited() -> World {
+    World::new("")
         .networks(&[("left", "tcp"), ("right", "tcp")])
         .and(RATE_TEXT)
         .node("a0", &[("left", "tcp")])
         .node("gw", &[("left", "tcp"), ("right", "tcp")])
         .node("b0", &[("right", "tcp")])
         .channel("main", &["left", "right"])
+}
+
+#[test]
+fn channels_share_a_link_by_weight() {
+    let world = limited()
         .and("weight = 4")
         .channel("light", &["left", "right"]);
     let _gateway = world.gateway("gw");
@@ -178,14 +183,7 @@ fn channels_share_a_link_by_weight() {
 #[test]
 fn many_small_messages_leave_large_ones_their_share() {
     const SMALL: usize = 1000;
-    let world = World::new("")
-        .networks(&[("left", "tcp"), ("right", "tcp")])
-        .and(RATE_TEXT)
-        .node("a0", &[("left", "tcp")])
-        .node("gw", &[("left", "tcp"), ("right", "tcp")])
-        .node("b0", &[("right", "tcp")])
-        .channel("main", &["left", "right"])
-        .channel("small", &["left", "right"]);
+    let world = limited().channel("small", &["left", "right"]);
     let _gateway = world.gateway("gw");
     let (a, b) = (world.node_of("a0"), world.node_of("b0"));
     let small = |node: &Node| node.session.channel("small").unwrap();
