@@ -1,7 +1,8 @@
 //! Processes that this command starts, and that never outlive it.
 //!
 //! Each child asks the kernel to be killed with its parent ([`follow_parent`]); a parent that
-//! ends in order, or has to end early, kills all of them itself ([`Family::kill`]). Those that
+//! ends in order, or has to end early, kills all of them itself ([`Family::kill`]), and starts
+//! no more. Those that
 //! serve others are missed as soon as they end ([`Process::finish`]).
 
 use std::env;
@@ -18,7 +19,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use rustix::io::retry_on_intr;
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal,
     set_parent_process_death_signal, waitid,
@@ -60,7 +61,14 @@ pub(crate) fn follow_parent() -> Result<(), Failure> {
 /// All processes that were started, so that another thread can kill them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Family {
-    members: Arc<Mutex<Vec<Member>>>,
+    members: Arc<Mutex<Members>>,
+}
+
+#[derive(Debug, Default)]
+struct Members {
+    all: Vec<Member>,
+    /// Killed: nobody is added any more.
+    over: bool,
 }
 
 #[derive(Debug)]
@@ -80,53 +88,69 @@ struct Missed {
 }
 
 impl Family {
-    /// Kills those that run, and waits until they are gone.
+    /// Kills those that run, waits until they are gone, and lets nobody be started any more.
     pub(crate) fn kill(&self) {
         let mut members = self.members();
-        for member in members.iter() {
+        members.over = true;
+        for member in &members.all {
             // Those that have ended already do not mind.
             let _ = pidfd_send_signal(&member.pidfd, Signal::KILL);
         }
-        for member in members.drain(..) {
+        for member in members.all.drain(..) {
             let mut ended = [PollFd::new(&member.pidfd, PollFlags::IN)];
-            let _ = poll(&mut ended, Some(&KILL_LIMIT));
+            let _ = retry_on_intr(|| poll(&mut ended, Some(&KILL_LIMIT)));
         }
     }
 
-    fn members(&self) -> MutexGuard<'_, Vec<Member>> {
+    fn members(&self) -> MutexGuard<'_, Members> {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add(&self, child: &Child) -> io::Result<()> {
-        let id = child.id();
-        let pid = i32::try_from(id).ok().and_then(Pid::from_raw);
-        let pid = pid.ok_or_else(|| io::Error::other("a process without a number"))?;
-        let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
-        self.members().push(Member {
-            id,
-            pidfd,
-            serves: None,
-        });
-        Ok(())
+    /// Starts a member. Who kills the family meanwhile waits, so that nobody is missed who writes
+    /// into a folder that is about to be removed.
+    fn start(&self, spawn: impl FnOnce() -> io::Result<Child>) -> io::Result<Child> {
+        let mut members = self.members();
+        if members.over {
+            return Err(io::Error::other("everything is about to end"));
+        }
+        let mut child = spawn()?;
+        match Member::of(&child) {
+            Ok(member) => members.all.push(member),
+            Err(error) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(error);
+            }
+        }
+        Ok(child)
     }
 
     /// From now on somebody is missed who ends.
     fn rely_on(&self, id: u32, missed: Missed) {
         let mut members = self.members();
-        if let Some(member) = members.iter_mut().find(|member| member.id == id) {
+        if let Some(member) = members.all.iter_mut().find(|member| member.id == id) {
             member.serves = Some(missed);
         }
     }
 
-    /// Somebody ends who may.
-    fn let_go(&self, id: u32) {
-        self.members().retain(|member| member.id != id);
+    /// From now on somebody may end, and is killed all the same if all are.
+    fn let_end(&self, id: u32) {
+        let mut members = self.members();
+        if let Some(member) = members.all.iter_mut().find(|member| member.id == id) {
+            member.serves = None;
+        }
+    }
+
+    /// Somebody has ended, and has been waited for.
+    fn forget(&self, id: u32) {
+        self.members().all.retain(|member| member.id != id);
     }
 
     /// `id`, and those that are missed.
     fn watched_beside(&self, id: u32) -> io::Result<Vec<(OwnedFd, Option<Missed>)>> {
         let members = self.members();
         let watched = members
+            .all
             .iter()
             .filter(|member| member.id == id || member.serves.is_some());
         watched
@@ -142,11 +166,8 @@ impl Family {
             .iter()
             .map(|(pidfd, _)| PollFd::new(pidfd, PollFlags::IN))
             .collect();
-        while let Err(error) = poll(&mut ends, None) {
-            if error != Errno::INTR {
-                return Err(error).or_fail(|| "cannot watch a process".into());
-            }
-        }
+        let waited = retry_on_intr(|| poll(&mut ends, None));
+        waited.or_fail(|| "cannot watch a process".into())?;
         let ended: Vec<_> = ends.iter().map(|end| !end.revents().is_empty()).collect();
         let mut has_ended = watched.iter().zip(ended).filter(|(_, ended)| *ended);
         // It may have ended because the other has: then that is to be said.
@@ -158,6 +179,20 @@ impl Family {
             }
             None => Ok(()),
         }
+    }
+}
+
+impl Member {
+    /// A child that nobody has waited for yet.
+    fn of(child: &Child) -> io::Result<Self> {
+        let id = child.id();
+        let pid = i32::try_from(id).ok().and_then(Pid::from_raw);
+        let pid = pid.ok_or_else(|| io::Error::other("a process without a number"))?;
+        Ok(Self {
+            id,
+            pidfd: pidfd_open(pid, PidfdFlags::empty())?,
+            serves: None,
+        })
     }
 }
 
@@ -190,27 +225,22 @@ impl Process {
         arguments: &[OsString],
         log: Option<&Path>,
     ) -> Result<Self, Failure> {
-        let start = || {
+        let spawn = || {
             let stderr = match log {
                 Some(log) => File::options().create(true).append(true).open(log)?.into(),
                 None => Stdio::inherit(),
             };
-            let mut child = Command::new(OWN_PROGRAM)
+            Command::new(OWN_PROGRAM)
                 .arg0("madgate")
                 .args(arguments)
                 .env(PARENT, std::process::id().to_string())
                 .stdin(Stdio::null())
                 .stdout(Stdio::piped())
                 .stderr(stderr)
-                .spawn()?;
-            if let Err(error) = family.add(&child) {
-                let _ = child.kill();
-                let _ = child.wait();
-                return Err(error);
-            }
-            Ok(child)
+                .spawn()
         };
-        let mut child = start().or_fail(|| format!("cannot start {name}"))?;
+        let started = family.start(spawn);
+        let mut child = started.or_fail(|| format!("cannot start {name}"))?;
         Ok(Self {
             family: family.clone(),
             name: name.to_owned(),
@@ -288,7 +318,7 @@ impl Process {
 
     /// Asks it to end, and waits until it has.
     pub(crate) fn end(mut self) -> Result<ExitStatus, Failure> {
-        self.family.let_go(self.id());
+        self.family.let_end(self.id());
         let what = || format!("cannot end {}", self.name);
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| Failure::new("a process without a number"))?;
@@ -304,10 +334,10 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        self.family.let_go(self.id());
         // It may have ended by itself; then there is nothing to kill, and to wait is instant.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        self.family.forget(self.id());
     }
 }
 
@@ -329,4 +359,19 @@ fn tail(log: &Path) -> Option<String> {
     let lines: Vec<&str> = text.lines().collect();
     let from = lines.len().saturating_sub(QUOTED_LINES);
     (!lines.is_empty()).then(|| lines[from..].join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_started_after_the_end() {
+        let family = Family::default();
+        let sleeper = || Command::new("sleep").arg("60").spawn();
+        let mut child = family.start(sleeper).unwrap();
+        family.kill();
+        assert!(child.try_wait().unwrap().is_some());
+        assert!(family.start(|| panic!("started")).is_err());
+    }
 }

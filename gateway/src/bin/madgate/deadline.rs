@@ -1,7 +1,8 @@
 //! What starts processes and makes folders ends in time, and leaves nothing behind, whatever
 //! happens.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,9 @@ use crate::signals::{Endings, exit_code};
 /// How long a failure waits for a signal that may be its cause. Who interrupts a terminal ends the
 /// children too, and their end may be seen a moment before the signal is.
 const SIGNAL_DELAY: Duration = Duration::from_millis(500);
+
+/// How often a folder is removed that something appears in meanwhile.
+const REMOVE_TRIES: usize = 16;
 
 /// Watches the clock and the signals until it is dropped.
 #[derive(Debug)]
@@ -101,7 +105,18 @@ fn wait(endings: &Endings, is_over: &Receiver<()>, limit: Duration, what: &str) 
 fn clean_up(family: &Family, folders: &[PathBuf]) {
     family.kill();
     for folder in folders {
-        // It may not be there yet, or not any more.
-        let _ = std::fs::remove_dir_all(folder);
+        remove(folder);
     }
+}
+
+/// Removes a folder that this process itself may still write into, or remove.
+fn remove(folder: &Path) {
+    for _ in 0..REMOVE_TRIES {
+        let removed = fs::remove_dir_all(folder);
+        // It may not be there yet, or not any more.
+        if removed.is_ok() || !folder.exists() {
+            return;
+        }
+    }
+    say(&format!("madgate: cannot remove {}", folder.display()));
 }
