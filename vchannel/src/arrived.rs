@@ -1,8 +1,6 @@
 //! A block where it has arrived.
 
-use bytes::Bytes;
-
-use crate::session::Contents;
+use crate::session::{Contents, SMALL_BLOCK_BYTES};
 
 /// A block that was [unpacked where it had arrived](crate::Unpacking::unpack_arrived): in memory of
 /// the network's, if it came over shared memory or remote write between two nodes, and otherwise in
@@ -17,18 +15,39 @@ use crate::session::Contents;
 /// once; where they are, blocks that come are copied when they do.
 #[derive(Debug)]
 pub struct ArrivedBlock {
-    parts: Vec<Contents>,
+    memory: Memory,
     length: usize,
 }
 
+/// Where the bytes are.
+#[derive(Debug)]
+enum Memory {
+    /// Of a small message: here, so that none of it is allocated.
+    Here([u8; SMALL_BLOCK_BYTES]),
+    /// One part after the other.
+    Parts(Vec<Contents>),
+}
+
 impl ArrivedBlock {
-    pub(crate) fn new(parts: Vec<Contents>) -> Self {
-        let length = parts.iter().map(Contents::len).sum();
-        Self { parts, length }
+    pub(crate) fn of_parts(parts: Vec<Contents>) -> Self {
+        Self {
+            length: parts.iter().map(Contents::len).sum(),
+            memory: Memory::Parts(parts),
+        }
     }
 
-    pub(crate) fn of(bytes: Bytes) -> Self {
-        Self::new(vec![Contents::Shared(bytes)])
+    /// A block of `length` bytes, at most [`SMALL_BLOCK_BYTES`], that `copy` writes.
+    #[inline]
+    pub(crate) fn small<E>(
+        length: usize,
+        copy: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<Self, E> {
+        let mut bytes = [0; SMALL_BLOCK_BYTES];
+        copy(&mut bytes[..length])?;
+        Ok(Self {
+            memory: Memory::Here(bytes),
+            length,
+        })
     }
 
     /// Bytes that it has.
@@ -47,8 +66,11 @@ impl ArrivedBlock {
     /// slots or too many of them are out, and those that came in small frames.
     #[must_use]
     pub fn copied_bytes(&self) -> usize {
+        let Memory::Parts(parts) = &self.memory else {
+            return self.length;
+        };
         let is_copy = |part: &&Contents| matches!(part, Contents::Shared(_));
-        let copies = self.parts.iter().filter(is_copy);
+        let copies = parts.iter().filter(is_copy);
         copies.map(Contents::len).sum()
     }
 
@@ -64,8 +86,15 @@ impl ArrivedBlock {
             into.len(),
             self.length
         );
+        let parts = match &self.memory {
+            Memory::Here(bytes) => {
+                into.copy_from_slice(&bytes[offset..offset + into.len()]);
+                return;
+            }
+            Memory::Parts(parts) => parts,
+        };
         let mut skip = offset;
-        for part in &self.parts {
+        for part in parts {
             let skipped = skip.min(part.len());
             let here = (part.len() - skipped).min(into.len());
             let (first, rest) = into.split_at_mut(here);
@@ -80,8 +109,19 @@ impl ArrivedBlock {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use bytes::Bytes;
     use proptest::prelude::*;
+
+    use super::*;
+
+    /// A small block with these bytes.
+    fn small(bytes: &[u8]) -> ArrivedBlock {
+        let copy = |into: &mut [u8]| {
+            into.copy_from_slice(bytes);
+            Ok::<(), ()>(())
+        };
+        ArrivedBlock::small(bytes.len(), copy).unwrap()
+    }
 
     proptest! {
         #[test]
@@ -92,25 +132,30 @@ mod tests {
             let whole: Vec<u8> = (0..=255).take(lengths.iter().sum()).collect();
             let mut rest = Bytes::from(whole.clone());
             let parts = lengths.iter().map(|length| Contents::Shared(rest.split_to(*length)));
-            let block = ArrivedBlock::new(parts.collect());
-            prop_assert_eq!(block.len(), whole.len());
+            let mut blocks = vec![ArrivedBlock::of_parts(parts.collect())];
+            if whole.len() <= SMALL_BLOCK_BYTES {
+                blocks.push(small(&whole));
+            }
             let [start, end] = cuts.map(|cut| cut.min(whole.len()));
             let (start, end) = (start.min(end), start.max(end));
-            let mut read = vec![0; end - start];
-            block.read(start, &mut read);
-            prop_assert_eq!(&read[..], &whole[start..end]);
+            for block in blocks {
+                prop_assert_eq!((block.len(), block.copied_bytes()), (whole.len(), whole.len()));
+                let mut read = vec![0; end - start];
+                block.read(start, &mut read);
+                prop_assert_eq!(&read[..], &whole[start..end]);
+            }
         }
     }
 
     #[test]
     #[should_panic(expected = "2 bytes at 2 of a block of 3")]
     fn reading_beyond_the_end_panics() {
-        ArrivedBlock::of(Bytes::from_static(b"abc")).read(2, &mut [0; 2]);
+        small(b"abc").read(2, &mut [0; 2]);
     }
 
     #[test]
     #[should_panic(expected = "of a block of 3")]
     fn an_offset_that_overflows_panics() {
-        ArrivedBlock::of(Bytes::from_static(b"abc")).read(usize::MAX, &mut [0; 2]);
+        small(b"abc").read(usize::MAX, &mut [0; 2]);
     }
 }

@@ -7,7 +7,9 @@ use crate::arrived::ArrivedBlock;
 use crate::channel::Channel;
 use crate::cluster::NodeId;
 use crate::error::UnpackError;
-use crate::session::{Broken, Core, Early, Inbox, Packed, Parts, Straight, Taken, Wanted};
+use crate::session::{
+    Broken, Core, Early, Inbox, Packed, Parts, SMALL_BLOCK_BYTES, Straight, Taken, Wanted,
+};
 
 /// A message that is being unpacked: take its blocks in the order, with the sizes and
 /// receive modes, with which they were packed, then end it.
@@ -214,10 +216,7 @@ impl<'a> Unpacking<'a> {
     ) -> Result<ArrivedBlock, UnpackError> {
         self.fill_kept()?;
         if self.early.is_some() {
-            self.check_next(length, receive)?;
-            let mut block = BytesMut::zeroed(length);
-            self.fill(&mut block, receive)?;
-            return Ok(ArrivedBlock::of(block.freeze()));
+            return self.unpack_small(length, receive);
         }
         let (inner, flow, wanted) = (self.channel.session().inner(), self.flow, length as u64);
         let (mut parts, mut filled) = (Parts::default(), 0);
@@ -233,7 +232,23 @@ impl<'a> Unpacking<'a> {
             }
         }
         self.next_block += 1;
-        Ok(ArrivedBlock::new(parts.into_vec()))
+        Ok(ArrivedBlock::of_parts(parts.into_vec()))
+    }
+
+    /// Unpacks a block of a small message that is there as a whole.
+    fn unpack_small(
+        &mut self,
+        length: usize,
+        receive: ReceiveMode,
+    ) -> Result<ArrivedBlock, UnpackError> {
+        if length > SMALL_BLOCK_BYTES {
+            let wanted = Packed::Block {
+                length: length as u64,
+                receive,
+            };
+            return Err(self.mismatch(self.early.peek(), wanted));
+        }
+        ArrivedBlock::small(length, |into| self.fill(into, receive))
     }
 
     /// What the next block is: its size and receive mode, or `None` when the message ends.

@@ -11,6 +11,9 @@ pub(super) const RECORDS_BYTES: usize = BUNDLED_BYTES;
 
 const _: () = assert!(RECORDS_BYTES <= u8::MAX as usize);
 
+/// Bytes of a block of such a message at most.
+pub(crate) const SMALL_BLOCK_BYTES: usize = RECORDS_BYTES - DESCRIPTOR_BYTES;
+
 /// A whole small message, or none.
 #[derive(Debug)]
 pub(crate) struct Early {

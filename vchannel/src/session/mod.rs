@@ -55,7 +55,7 @@ pub(crate) use self::alone::Alone;
 pub(crate) use self::arrival::Wanted;
 pub(crate) use self::core::{Core, Gathers};
 use self::driver::Driver;
-pub(crate) use self::early::Early;
+pub(crate) use self::early::{Early, SMALL_BLOCK_BYTES};
 pub(crate) use self::failures::Fate;
 pub(crate) use self::flows::Memory;
 pub(crate) use self::flush::class_of;
