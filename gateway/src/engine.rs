@@ -523,14 +523,15 @@ impl Engine {
         counters.parked_flows = carried.parked_flows;
         counters.parked_ahead = Duration::from_nanos(carried.parked_ahead_ns);
         counters.parked_memory = Duration::from_nanos(carried.parked_memory_ns);
-        let names: Vec<&str> = self.networks.iter().map(|hub| &*hub.name).collect();
-        let way = |from, to| shared.transit.way(from, to);
-        counters.pipelines = shared.pipelines.counters(&names, way);
         let sent = |to| shared.pipelines.frames_to(to);
         let networks = self.networks.iter().enumerate();
         counters.networks = networks
             .map(|(at, hub)| hub.counters(now, sent(at)))
             .collect();
+        shared.pipelines.divide(&counters.networks);
+        let names: Vec<&str> = self.networks.iter().map(|hub| &*hub.name).collect();
+        let way = |from, to| shared.transit.way(from, to);
+        counters.pipelines = shared.pipelines.counters(&names, way);
         counters
     }
 }

@@ -7,7 +7,8 @@ use madgate_bmm::Copies;
 use madgate_gtm::Time;
 use madgate_gtm::transit::Way;
 
-use crate::counters::{ratio, subtract};
+use super::StageTimes;
+use crate::counters::{NetworkCounters, ratio, subtract};
 
 /// The shortest stay that is told apart from none.
 const SHORTEST_NS: u64 = 64;
@@ -93,6 +94,10 @@ pub struct PipelineCounters {
     pub parked_ahead: Duration,
     /// As in [`Counters::parked_memory`](crate::Counters::parked_memory).
     pub parked_memory: Duration,
+    /// What was done for it: its part, by bytes, of what the two networks' threads have spent
+    /// between two looks at the counters. Who receives from its network waits for all pipelines
+    /// that begin there at once.
+    pub times: StageTimes,
 }
 
 impl PipelineCounters {
@@ -101,6 +106,7 @@ impl PipelineCounters {
         period.hop = self.hop.since(&before.hop);
         period.parked_ahead = self.parked_ahead.saturating_sub(before.parked_ahead);
         period.parked_memory = self.parked_memory.saturating_sub(before.parked_memory);
+        period.times = self.times.since(&before.times);
         subtract([
             (&mut period.frames, before.frames),
             (&mut period.bytes, before.bytes),
@@ -186,6 +192,17 @@ pub(crate) struct Pipelines {
     networks: usize,
     /// By network that frames come from, then by network that they leave by.
     by_pair: Vec<Pipeline>,
+    /// What each network's threads had spent when it was last [divided](Self::divide).
+    divided: Vec<Undivided>,
+}
+
+/// What is spent on one network, for all pipelines that it is part of.
+#[derive(Debug, Clone, Copy, Default)]
+struct Undivided {
+    /// Where they begin.
+    near: StageTimes,
+    /// Where they end.
+    far: StageTimes,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -197,9 +214,17 @@ struct Pipeline {
     copied: Copies,
     parked: Copies,
     spliced_frames: u64,
+    times: StageTimes,
+    /// Those of its bytes that times have been divided by.
+    bytes_before: u64,
 }
 
 impl Pipeline {
+    /// Bytes that times are to be divided by.
+    const fn bytes_since(&self) -> u64 {
+        self.bytes - self.bytes_before
+    }
+
     /// What there is to say, but for between which networks it is.
     fn counters(&self, way: &Way) -> PipelineCounters {
         PipelineCounters {
@@ -216,6 +241,7 @@ impl Pipeline {
             parked_flows: way.parked_flows,
             parked_ahead: Duration::from_nanos(way.parked_ahead_ns),
             parked_memory: Duration::from_nanos(way.parked_memory_ns),
+            times: self.times,
             ..PipelineCounters::default()
         }
     }
@@ -226,6 +252,25 @@ impl Pipelines {
         Self {
             networks,
             by_pair: vec![Pipeline::default(); networks * networks],
+            divided: vec![Undivided::default(); networks],
+        }
+    }
+
+    /// Divides what the threads of each network have spent since this was last done among the
+    /// pipelines that something has passed through since then, by bytes. What was spent while
+    /// nothing passed belongs to none.
+    pub(crate) fn divide(&mut self, networks: &[NetworkCounters]) {
+        for (at, (network, before)) in networks.iter().zip(&mut self.divided).enumerate() {
+            let now = Undivided::of(network);
+            let (near, far) = (now.near.since(&before.near), now.far.since(&before.far));
+            *before = now;
+            let begin_here = at * self.networks..(at + 1) * self.networks;
+            share(self.by_pair[begin_here].iter_mut(), &near);
+            let end_here = self.by_pair.iter_mut().skip(at).step_by(self.networks);
+            share(end_here, &far);
+        }
+        for pipeline in &mut self.by_pair {
+            pipeline.bytes_before = pipeline.bytes;
         }
     }
 
@@ -273,9 +318,106 @@ impl Pipelines {
     }
 }
 
+impl Undivided {
+    fn of(network: &NetworkCounters) -> Self {
+        let (receiver, sender) = (&network.receiver, &network.sender);
+        Self {
+            // What it sends leaves by other networks.
+            near: StageTimes {
+                sending: Duration::ZERO,
+                ..*receiver
+            },
+            far: StageTimes {
+                sending: network.sending,
+                handing_over: sender.handing_over,
+                ..StageTimes::default()
+            },
+        }
+    }
+}
+
+/// Gives each of `pipelines` its part of `spent`, but all of the waiting, if anything has passed
+/// through it.
+fn share<'p>(pipelines: impl Iterator<Item = &'p mut Pipeline>, spent: &StageTimes) {
+    let active: Vec<_> = pipelines
+        .filter(|pipeline| pipeline.bytes_since() > 0)
+        .collect();
+    let all: u64 = active.iter().map(|pipeline| pipeline.bytes_since()).sum();
+    for pipeline in active {
+        let part = ratio(pipeline.bytes_since(), all);
+        let times = &mut pipeline.times;
+        times.receiving += spent.receiving.mul_f64(part);
+        times.handing_over += spent.handing_over.mul_f64(part);
+        times.sending += spent.sending.mul_f64(part);
+        times.waiting += spent.waiting;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Each stage of the receiver and of the sender of a network took so long, and so did sending on
+    /// it.
+    fn spent(receiver_ms: u64, sender_ms: u64) -> NetworkCounters {
+        let times = |ms| {
+            let time = Duration::from_millis(ms);
+            StageTimes {
+                receiving: time,
+                handing_over: time,
+                sending: time,
+                waiting: time,
+            }
+        };
+        NetworkCounters {
+            receiver: times(receiver_ms),
+            sender: times(sender_ms),
+            sending: Duration::from_millis(sender_ms),
+            ..NetworkCounters::default()
+        }
+    }
+
+    #[test]
+    fn times_are_divided_by_what_has_passed_meanwhile() {
+        let mut pipelines = Pipelines::new(3);
+        let pass = |pipelines: &mut Pipelines, network, to, bytes| {
+            let at = Time(1);
+            pipelines.note(&Stay::since(Arrival { network, at }), to, at, 1, bytes);
+        };
+        let times = |pipelines: &Pipelines, from: &str, to: &str| {
+            let counters = pipelines.counters(&["a", "b", "c"], nothing_waits);
+            let mut ways = counters.into_iter();
+            let way = ways.find(|way| way.from == from && way.to == to).unwrap();
+            let ms = |time: Duration| time.as_millis();
+            let StageTimes {
+                receiving,
+                handing_over,
+                sending,
+                waiting,
+            } = way.times;
+            [receiving, handing_over, sending, waiting].map(ms)
+        };
+        // Nothing has passed: it is nobody's.
+        pipelines.divide(&[spent(5, 5), spent(5, 5), spent(5, 5)]);
+        pass(&mut pipelines, 0, 1, 300);
+        pass(&mut pipelines, 0, 2, 100);
+        pass(&mut pipelines, 1, 2, 300);
+        pipelines.divide(&[spent(85, 5), spent(25, 15), spent(5, 45)]);
+        assert_eq!(times(&pipelines, "a", "b"), [60, 60 + 10, 10, 80]);
+        assert_eq!(times(&pipelines, "a", "c"), [20, 20 + 10, 10, 80]);
+        assert_eq!(times(&pipelines, "b", "c"), [20, 20 + 30, 30, 20]);
+        // What passed before that has its part.
+        pass(&mut pipelines, 0, 2, 1);
+        pipelines.divide(&[spent(95, 5), spent(25, 15), spent(5, 45)]);
+        assert_eq!(times(&pipelines, "a", "b"), [60, 70, 10, 80]);
+        assert_eq!(times(&pipelines, "a", "c"), [30, 40, 10, 90]);
+        let before = pipelines.counters(&["a", "b", "c"], nothing_waits)[1].clone();
+        pass(&mut pipelines, 0, 2, 1);
+        pipelines.divide(&[spent(96, 5), spent(25, 15), spent(5, 45)]);
+        let after = pipelines.counters(&["a", "b", "c"], nothing_waits);
+        let period = after[1].since(&before);
+        assert_eq!(period.times.receiving.as_millis(), 1);
+    }
 
     #[test]
     fn stays_are_kept_by_pair_of_networks() {

@@ -106,6 +106,10 @@ fn pipeline(pipeline: &PipelineCounters) -> Value {
         "parked_flows": pipeline.parked_flows,
         "parked_ahead_ns": nanos(pipeline.parked_ahead),
         "parked_memory_ns": nanos(pipeline.parked_memory),
+        "receiving_ns": nanos(pipeline.times.receiving),
+        "handing_over_ns": nanos(pipeline.times.handing_over),
+        "sending_ns": nanos(pipeline.times.sending),
+        "waiting_ns": nanos(pipeline.times.waiting),
         "hop_p50_us": micros(hop.quantile(0.5)),
         "hop_p99_us": micros(hop.quantile(0.99)),
         "hop_max_us": micros(hop.longest()),
@@ -213,7 +217,7 @@ fn pipeline_line(
     let receives = from.receives.max(1);
     format!(
         "{} -> {}: {}, {:.1} frames and {} a receive; hop p50 {:.1} us, p99 {:.1}, max {:.1}; \
-         {:.2} copies a frame{}; {} queued{}; receiver of {}: {}, {}; sender of {}: {}, {}",
+         {:.2} copies a frame{}; {} queued{}{}; receiver of {}: {}, {}; sender of {}: {}, {}",
         way.from,
         way.to,
         rate(way.bytes, period.uptime),
@@ -226,6 +230,7 @@ fn pipeline_line(
         waited(way),
         size(way.queued_bytes),
         parked(way),
+        part(period, way),
         way.from,
         shares(&from.receiver),
         counted(from.sleeps, "wake-up"),
@@ -259,6 +264,24 @@ fn parked(way: &PipelineCounters) -> String {
         said += &format!(", {} parked now", counted(way.parked_flows, "flow"));
     }
     said
+}
+
+/// What was done for a pipeline, where its threads have others too.
+fn part(period: &Counters, way: &PipelineCounters) -> String {
+    let is_beside = |other: &PipelineCounters| {
+        other.frames > 0 && (other.from == way.from) != (other.to == way.to)
+    };
+    if !period.pipelines.iter().any(is_beside) {
+        return String::new();
+    }
+    let ms = |time: Duration| time.as_secs_f64() * 1e3;
+    let times = &way.times;
+    format!(
+        "; for it {:.1} ms of receiving, {:.1} of handing over, {:.1} of sending",
+        ms(times.receiving),
+        ms(times.handing_over),
+        ms(times.sending),
+    )
 }
 
 /// What a thread does, in parts of its time.
@@ -351,6 +374,33 @@ mod tests {
         period.pipelines[0].queued_bytes = 0;
         period.pipelines[0].parked_flows = 0;
         assert_eq!(pipeline_lines(&period).len(), 0);
+    }
+
+    #[test]
+    fn what_was_done_for_a_pipeline_is_said_where_others_share_its_threads() {
+        let mut period = period();
+        period.pipelines[0].times.receiving = Duration::from_millis(200);
+        let mut back = period.pipelines[0].clone();
+        (back.from, back.to) = ("right".into(), "left".into());
+        period.pipelines.push(back);
+        let said = "; for it 200.0 ms of receiving, 0.0 of handing over, 0.0 of sending; receiver";
+        let count = |period: &Counters| {
+            let lines = pipeline_lines(period);
+            lines.iter().filter(|line| line.contains(said)).count()
+        };
+        assert_eq!(
+            count(&period),
+            0,
+            "the other direction has threads of its own"
+        );
+        period.pipelines[1].from = "third".into();
+        period.pipelines[1].to = "right".into();
+        let mut third = period.networks[0].clone();
+        third.name = "third".into();
+        period.networks.push(third);
+        assert_eq!(count(&period), 2);
+        period.pipelines[1].frames = 0;
+        assert_eq!(count(&period), 0);
     }
 
     #[test]
