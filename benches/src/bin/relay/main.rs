@@ -17,6 +17,7 @@ mod bare;
 mod haproxy;
 mod report;
 mod socat;
+mod switches;
 
 use std::io;
 use std::process::ExitCode;
@@ -62,6 +63,10 @@ struct Arguments {
     /// network, tcp, channel, endpoint or gateway. May be given several times.
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
     settings: Vec<Setting>,
+    /// Measure madgate alone, with its defaults and without one of its fast paths after the other:
+    /// what each brings. With `--json` each has a line under its name.
+    #[arg(long, conflicts_with_all = ["relays", "settings", "ends"])]
+    switches: bool,
     /// How the ends of the peers wait.
     #[arg(long, value_enum, default_value = "sleep")]
     ends: Wait,
@@ -107,6 +112,15 @@ fn main() -> ExitCode {
 
 fn bench(arguments: &Arguments) -> io::Result<()> {
     Machine::announce(arguments.json)?;
+    if arguments.switches {
+        let contestants = switches::contestants(arguments.wait)?;
+        let points = arguments.rounds.points(&switches::POINTS);
+        let results = rounds::run(&contestants, &points, &arguments.rounds)?;
+        return match arguments.json {
+            true => report::print_json(&results),
+            false => switches::print_table(&results),
+        };
+    }
     let forwarded = |name| Forwarded::new(name, ["tcp", "tcp"], arguments.wait);
     let mut contestants: Vec<Box<dyn Contestant>> = arguments
         .relays
