@@ -308,6 +308,7 @@ fn every_counter_is_in_the_manual() {
     explained(&networks[0]["receiver"], " of a thread");
     let pipelines = counters["pipelines"].as_array().unwrap();
     explained(&pipelines[0], " of a pipeline");
+    explained(&counters["cards"], " of the cards");
 }
 
 #[test]

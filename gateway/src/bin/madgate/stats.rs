@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use madgate_gateway::{Counters, NetworkCounters, PipelineCounters, StageTimes};
+use madgate_tm::hsl;
 use rustix::fs::{Mode, OFlags};
 use rustix::process::geteuid;
 use serde_json::{Value, json};
@@ -76,6 +77,22 @@ pub(crate) fn object(counters: &Counters) -> Value {
         "parked_memory_ns": nanos(counters.parked_memory),
         "networks": networks,
         "pipelines": pipelines,
+        "cards": cards(&hsl::counters()),
+    })
+}
+
+/// What the cards of remote write have done, of all networks of this process that have them.
+fn cards(counters: &hsl::Counters) -> Value {
+    json!({
+        "puts": counters.puts,
+        "put_bytes": counters.put_bytes,
+        "registered_bytes": counters.registered_bytes,
+        "refused": counters.refused,
+        "notifications": counters.notifications,
+        "doorbells": counters.doorbells,
+        "interrupts": counters.interrupts,
+        "foreign_puts": counters.foreign_puts,
+        "foreign_calls": counters.foreign_calls,
     })
 }
 
