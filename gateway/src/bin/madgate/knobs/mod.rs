@@ -358,6 +358,11 @@ impl Name {
         })
     }
 
+    /// Whether both stand in the same place of the file: are of one network, say.
+    pub(crate) fn is_beside(&self, other: &Self) -> bool {
+        (self.knob.section, &self.of) == (other.knob.section, &other.of)
+    }
+
     /// The knob, whichever channel or network it is of.
     pub(crate) const fn knob(&self) -> &'static Knob {
         self.knob

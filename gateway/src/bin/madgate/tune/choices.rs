@@ -8,10 +8,10 @@ use madgate_tm::Protocol;
 use madgate_vchannel::Cluster;
 use madgate_vchannel::cluster::WaitPolicy;
 
-use super::search::Dimension;
+use super::search::{Dimension, Trade};
 use crate::failure::Failure;
 use crate::knobs::{Kind, Knob, Name, Section, Value, names};
-use crate::units::counted;
+use crate::units::{counted, float};
 
 /// A knob with the values that it may have.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub(crate) struct Choice {
     pub(crate) values: Vec<Value>,
     /// The place of the value that it has.
     pub(crate) present: usize,
+    /// The place of the value that it has where the file says nothing.
+    pub(crate) default: usize,
 }
 
 impl Choice {
@@ -35,16 +37,23 @@ impl Choice {
         if knob.kind == Kind::Pin {
             values.extend(pins(processors));
         }
-        if !values.contains(&present) {
-            let before = |value: &Value| compare(value, &present) != Ordering::Greater;
-            let place = values.iter().take_while(|value| before(value)).count();
-            values.insert(place, present.clone());
+        let default = name.default_in(cluster).unwrap_or_else(|| present.clone());
+        for kept in [&default, &present] {
+            values.retain(|value| value == kept || !are_alike(value, kept));
+            if !values.contains(kept) {
+                let before = |value: &Value| compare(value, kept) != Ordering::Greater;
+                let place = values.iter().take_while(|value| before(value)).count();
+                values.insert(place, kept.clone());
+            }
         }
-        let present = values.iter().position(|value| *value == present)?;
+        let place = |kept: &Value| values.iter().position(|value| value == kept);
+        let present = place(&present)?;
         Some(Self {
+            // One that is as good as the present one is not worth a try.
+            default: place(&default).unwrap_or(present),
+            present,
             name,
             values,
-            present,
         })
     }
 
@@ -53,7 +62,47 @@ impl Choice {
         Dimension {
             values: self.values.len(),
             present: self.present,
+            default: self.default,
         }
+    }
+}
+
+/// Knobs whose product is memory: a cache holds so much of it, whatever it is divided into.
+const MEMORY: [[&str; 2]; 2] = [["slot_bytes", "slots"], ["batch", "depth"]];
+
+/// Sizes and counts that differ by less than this part of them are alike.
+const ALIKE: f64 = 0.1;
+
+/// Which of the choices may be traded for each other.
+pub(crate) fn trades(choices: &[Choice]) -> Vec<Trade> {
+    let pairs = MEMORY.iter().flat_map(|[one, other]| {
+        let firsts = choices.iter().enumerate();
+        let firsts = firsts.filter(move |(_, choice)| choice.name.knob().key == *one);
+        firsts.filter_map(move |(first, choice)| {
+            let is_other = |candidate: &Choice| {
+                candidate.name.knob().key == *other && candidate.name.is_beside(&choice.name)
+            };
+            Some([first, choices.iter().position(is_other)?])
+        })
+    });
+    let costs =
+        |knob: usize| -> Option<Vec<f64>> { choices[knob].values.iter().map(amount).collect() };
+    pairs
+        .filter_map(|knobs| {
+            let [first, second] = knobs.map(costs);
+            Some(Trade {
+                knobs,
+                costs: [first?, second?],
+            })
+        })
+        .collect()
+}
+
+/// How much a size or a count is; other values are no amounts.
+fn amount(value: &Value) -> Option<f64> {
+    match value {
+        Value::Count(amount) | Value::Size(amount) => Some(float(*amount)),
+        _ => None,
     }
 }
 
@@ -190,6 +239,12 @@ fn pins(processors: &[usize]) -> Vec<Value> {
     .to_vec()
 }
 
+/// Whether two amounts are so close that it is not worth a try which is better.
+fn are_alike(one: &Value, other: &Value) -> bool {
+    let amounts = amount(one).zip(amount(other));
+    amounts.is_some_and(|(one, other)| (one - other).abs() < ALIKE * one.max(other))
+}
+
 /// The order of values of one kind; those without one are alike.
 fn compare(one: &Value, other: &Value) -> Ordering {
     match (one, other) {
@@ -274,7 +329,7 @@ handover = "thread"
         let all = on_route(true, &[2, 5], &[]);
         for expected in [
             "channel.main.mtu 2: 16KiB 32KiB 48KiB 64KiB 128KiB 256KiB 512KiB 1MiB 2MiB",
-            "network.right.slot_bytes 2: 20KiB 36KiB 65664B 68KiB 132KiB 260KiB 516KiB",
+            "network.right.slot_bytes 2: 20KiB 36KiB 65664B 132KiB 260KiB 516KiB",
             "gateway.wait 2: sleep adaptive 20us adaptive 50us adaptive 100us adaptive 1ms",
             "gateway.handover 1: inline thread",
             "gateway.pin 0: none 2 5 2,5 2,2,5,5",
@@ -285,6 +340,48 @@ handover = "thread"
             );
         }
         assert!(all.iter().all(|choice| !choice.contains("threshold")));
+    }
+
+    #[test]
+    fn what_shares_memory_may_be_traded() {
+        let cluster = Cluster::parse(FILE, ".").unwrap();
+        let networks = ["left", "right"];
+        let chosen = choices(&cluster, "main", &networks, true, &[0], &[]).unwrap();
+        let names: Vec<[String; 2]> = trades(&chosen.choices)
+            .iter()
+            .map(|trade| {
+                trade
+                    .knobs
+                    .map(|knob| chosen.choices[knob].name.to_string())
+            })
+            .collect();
+        assert_eq!(
+            names,
+            [
+                ["network.right.slot_bytes", "network.right.slots"],
+                ["gateway.batch", "gateway.depth"],
+            ]
+        );
+        // One of them alone cannot.
+        let wanted = [Name::parse("gateway.batch").unwrap()];
+        let chosen = choices(&cluster, "main", &networks, true, &[0], &wanted).unwrap();
+        assert_eq!(trades(&chosen.choices), []);
+    }
+
+    #[test]
+    fn defaults_stand_among_the_others() {
+        let cluster = Cluster::parse(FILE, ".").unwrap();
+        let networks = ["left", "right"];
+        let chosen = choices(&cluster, "main", &networks, true, &[0], &[]).unwrap();
+        let default = |name: &str| {
+            let mut all = chosen.choices.iter();
+            let choice = all.find(|choice| choice.name.to_string() == name).unwrap();
+            choice.values[choice.default].to_string()
+        };
+        assert_eq!(default("channel.main.mtu"), "1MiB");
+        assert_eq!(default("gateway.wait"), "adaptive 100us");
+        assert_eq!(default("gateway.handover"), "inline");
+        assert_eq!(default("network.right.slot_bytes"), "65664B");
     }
 
     #[test]

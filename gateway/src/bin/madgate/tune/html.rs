@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::report::{Report, changed, step};
+use super::report::{Report, changed, different, named, step};
 use super::search::Step;
 use super::statistics::Estimate;
 use crate::units::{counted, duration};
@@ -94,12 +94,9 @@ fn marks(report: &Report<'_>) -> Vec<Mark> {
     let steps = &report.outcome.steps;
     // Who was looked at twice has one line, with both looks in it.
     let is_last = |place: usize, step: &Step| match step {
-        Step::Screened {
-            dimension, value, ..
-        } => !steps[place + 1..].iter().any(|later| {
-            matches!(later, Step::Screened { dimension: other, value: its, .. }
-                if (other, its) == (dimension, value))
-        }),
+        Step::Screened { tried, .. } => !steps[place + 1..]
+            .iter()
+            .any(|later| matches!(later, Step::Screened { tried: other, .. } if other == tried)),
         _ => true,
     };
     let interval = |ratio: &Estimate| Some((ratio.low, ratio.high));
@@ -108,31 +105,19 @@ fn marks(report: &Report<'_>) -> Vec<Mark> {
         .enumerate()
         .filter(|(place, step)| is_last(*place, step))
         .filter_map(|(_, step)| match step {
-            Step::Screened {
-                dimension,
-                value,
-                ratio,
-                ..
-            } => Some(Mark {
-                name: format!(
-                    "{} = {}",
-                    choices[*dimension].name, choices[*dimension].values[*value]
-                ),
+            Step::Screened { tried, ratio, .. } => Some(Mark {
+                name: named(choices, tried.parts()),
                 median: *ratio,
                 interval: None,
                 class: "look",
             }),
             Step::Raced {
-                dimension,
+                from,
                 to,
                 ratio,
                 is_taken,
-                ..
             } => Some(Mark {
-                name: format!(
-                    "{} = {}",
-                    choices[*dimension].name, choices[*dimension].values[*to]
-                ),
+                name: named(choices, different(from, to)),
                 median: ratio.median,
                 interval: interval(ratio),
                 class: if *is_taken { "taken" } else { "left" },

@@ -246,7 +246,8 @@ fn measure<'a>(
     let outcome = if tuning.sweep {
         search::sweep(&dimensions, time, &mut trial)
     } else {
-        search::search(&dimensions, time, &mut trial)
+        let trades = choices::trades(&choices);
+        search::search(&dimensions, &trades, time, &mut trial)
     }?;
     let log = trial.into_log();
     Ok(Report {

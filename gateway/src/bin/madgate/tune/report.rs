@@ -227,30 +227,32 @@ fn of(choice: &Choice, place: usize) -> (&Name, &Value) {
 pub(crate) fn step(choices: &[Choice], step: &Step) -> String {
     match step {
         Step::Screened {
-            dimension,
-            value,
+            tried,
             ratio,
             looks,
         } => {
-            let (name, value) = of(&choices[*dimension], *value);
-            let looks = counted(*looks, "look");
-            format!("looked at  {name} = {value}: {ratio:.2} times as good, {looks}")
+            let (tried, looks) = (named(choices, tried.parts()), counted(*looks, "look"));
+            format!("looked at  {tried}: {ratio:.2} times as good, {looks}")
         }
         Step::Refused { point, reason } => {
             format!("refused    {}: {reason}", changed(choices, point))
         }
         Step::Raced {
-            dimension,
             from,
             to,
             ratio,
             is_taken,
         } => {
-            let (name, from) = of(&choices[*dimension], *from);
-            let (_, to) = of(&choices[*dimension], *to);
+            let before = different(from, to).map(|(knob, _)| {
+                let (_, value) = of(&choices[knob], from[knob]);
+                value.to_string()
+            });
+            let before: Vec<String> = before.collect();
             let taken = if *is_taken { "taken" } else { "not taken" };
             format!(
-                "raced      {name} = {to} against {from}: {}, {taken}",
+                "raced      {} against {}: {}, {taken}",
+                named(choices, different(from, to)),
+                before.join(", "),
                 ratio_in_words(ratio)
             )
         }
@@ -263,21 +265,29 @@ pub(crate) fn step(choices: &[Choice], step: &Step) -> String {
     }
 }
 
+/// Some knobs and their values: `a = 1, b = 2`.
+pub(crate) fn named(choices: &[Choice], parts: impl Iterator<Item = (usize, usize)>) -> String {
+    let parts = parts.map(|(knob, value)| {
+        let (name, value) = of(&choices[knob], value);
+        format!("{name} = {value}")
+    });
+    parts.collect::<Vec<_>>().join(", ")
+}
+
+/// The knobs that differ at two points, and the values that they have at the second one.
+pub(crate) fn different(from: &[usize], to: &[usize]) -> impl Iterator<Item = (usize, usize)> {
+    let places = from.iter().zip(to).enumerate();
+    places.filter_map(|(knob, (from, to))| (from != to).then_some((knob, *to)))
+}
+
 /// What is different at a point.
 pub(crate) fn changed(choices: &[Choice], point: &[usize]) -> String {
-    let different: Vec<String> = choices
-        .iter()
-        .zip(point)
-        .filter(|(choice, place)| choice.present != **place)
-        .map(|(choice, place)| {
-            let (name, value) = of(choice, *place);
-            format!("{name} = {value}")
-        })
-        .collect();
-    if different.is_empty() {
+    let present: Vec<usize> = choices.iter().map(|choice| choice.present).collect();
+    let changed = named(choices, different(&present, point));
+    if changed.is_empty() {
         "what is there".to_owned()
     } else {
-        different.join(", ")
+        changed
     }
 }
 
@@ -303,58 +313,49 @@ fn ratio_json(ratio: &Estimate) -> Json {
     })
 }
 
+/// The values of all knobs at a point.
 fn values_json(choices: &[Choice], point: &[usize]) -> Json {
-    let values: Map<String, Json> = choices
-        .iter()
-        .zip(point)
-        .map(|(choice, place)| {
-            let (name, value) = of(choice, *place);
-            (name.to_string(), value.to_string().into())
-        })
-        .collect();
-    values.into()
+    named_json(choices, point.iter().copied().enumerate())
+}
+
+/// The values of some knobs.
+fn named_json(choices: &[Choice], parts: impl Iterator<Item = (usize, usize)>) -> Json {
+    let value = |(knob, place): (usize, usize)| {
+        let (name, value) = of(&choices[knob], place);
+        (name.to_string(), value.to_string().into())
+    };
+    Json::Object(parts.map(value).collect::<Map<_, _>>())
 }
 
 fn step_json(choices: &[Choice], step: &Step) -> Json {
     match step {
         Step::Screened {
-            dimension,
-            value,
+            tried,
             ratio,
             looks,
-        } => {
-            let (name, value) = of(&choices[*dimension], *value);
-            json!({
-                "step": "screened",
-                "knob": name.to_string(),
-                "value": value.to_string(),
-                "ratio": ratio,
-                "looks": looks,
-            })
-        }
+        } => json!({
+            "step": "screened",
+            "values": named_json(choices, tried.parts()),
+            "ratio": ratio,
+            "looks": looks,
+        }),
         Step::Refused { point, reason } => json!({
             "step": "refused",
             "values": values_json(choices, point),
             "reason": reason,
         }),
         Step::Raced {
-            dimension,
             from,
             to,
             ratio,
             is_taken,
-        } => {
-            let (name, from) = of(&choices[*dimension], *from);
-            let (_, to) = of(&choices[*dimension], *to);
-            json!({
-                "step": "raced",
-                "knob": name.to_string(),
-                "from": from.to_string(),
-                "to": to.to_string(),
-                "ratio": ratio_json(ratio),
-                "taken": is_taken,
-            })
-        }
+        } => json!({
+            "step": "raced",
+            "values": named_json(choices, different(from, to)),
+            "against": named_json(choices, different(to, from)),
+            "ratio": ratio_json(ratio),
+            "taken": is_taken,
+        }),
         Step::Swept { point, ratio } => json!({
             "step": "swept",
             "values": values_json(choices, point),

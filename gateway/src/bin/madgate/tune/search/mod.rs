@@ -1,7 +1,9 @@
 //! Looking for the best values of a few knobs by measuring, within a budget of time.
 //!
 //! ```text
-//!   screen  every value once or twice, beside what is in force, nearest first
+//!   defaults  all at once, where the file has other values: a race as those below
+//!   screen  every value, and every trade of one knob for another, once or twice, beside
+//!           what is in force, nearest first
 //!   race    the promising ones, best first, in pairs with what is in force:
 //!           taken over when they are surely better, dropped when they are not
 //!           (again, around what has been found, while that changes anything;
@@ -49,6 +51,87 @@ pub(crate) struct Dimension {
     pub(crate) values: usize,
     /// The one that it has.
     pub(crate) present: usize,
+    /// The one that it has where nothing is said.
+    pub(crate) default: usize,
+}
+
+/// Two knobs whose product is what they cost: slots, and how large each is. One may be worth more
+/// only where the other is less.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Trade {
+    /// The two knobs, as dimensions.
+    pub(crate) knobs: [usize; 2],
+    /// What each of their values costs, in any unit.
+    pub(crate) costs: [Vec<f64>; 2],
+}
+
+impl Trade {
+    /// The values of the second knob that keeps the product closest to what it is at `point`, for
+    /// each other value of the first; those that leave the second as it is are no trade.
+    fn moves(&self, point: &[usize]) -> Vec<Move> {
+        let [first, second] = self.knobs;
+        let [firsts, seconds] = &self.costs;
+        let product = firsts[point[first]] * seconds[point[second]];
+        let distance = |first: f64, second: f64| (first * second / product).ln().abs();
+        let others = firsts
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| *at != point[first]);
+        others
+            .filter_map(|(value, cost)| {
+                let places = seconds.iter().enumerate();
+                let closest = places.min_by(|(_, one), (_, other)| {
+                    distance(*cost, **one).total_cmp(&distance(*cost, **other))
+                });
+                let (beside, _) = closest.filter(|(at, _)| *at != point[second])?;
+                Some(Move {
+                    knob: first,
+                    value,
+                    beside: Some((second, beside)),
+                })
+            })
+            .collect()
+    }
+}
+
+/// What is tried beside what is in force: another value of a knob and, in a [`Trade`], of a second
+/// one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Move {
+    pub(crate) knob: usize,
+    pub(crate) value: usize,
+    /// The second knob, and its value.
+    pub(crate) beside: Option<(usize, usize)>,
+}
+
+impl Move {
+    const fn plain(knob: usize, value: usize) -> Self {
+        Self {
+            knob,
+            value,
+            beside: None,
+        }
+    }
+
+    /// The knobs and their values.
+    pub(crate) fn parts(self) -> impl Iterator<Item = (usize, usize)> {
+        [(self.knob, self.value)].into_iter().chain(self.beside)
+    }
+
+    /// Where it leads to from `point`.
+    fn from(self, point: &[usize]) -> Point {
+        let mut moved = point.to_vec();
+        for (knob, value) in self.parts() {
+            moved[knob] = value;
+        }
+        moved
+    }
+
+    /// Whether both set the same knob.
+    fn meets(self, other: Self) -> bool {
+        self.parts()
+            .any(|(knob, _)| other.parts().any(|(its, _)| its == knob))
+    }
 }
 
 /// What measuring a point gave.
@@ -78,20 +161,18 @@ pub(crate) trait Surface {
 /// Something that was found out.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Step {
-    /// A value was looked at, so often: so many times as good as what was in force.
+    /// A move was looked at, so often: so many times as good as what was in force.
     Screened {
-        dimension: usize,
-        value: usize,
+        tried: Move,
         ratio: f64,
         looks: usize,
     },
     /// A point cannot be had.
     Refused { point: Point, reason: String },
-    /// A value raced what was in force.
+    /// A point raced what was in force.
     Raced {
-        dimension: usize,
-        from: usize,
-        to: usize,
+        from: Point,
+        to: Point,
         ratio: Estimate,
         is_taken: bool,
     },
@@ -118,7 +199,7 @@ pub(crate) enum Verdict {
 pub(crate) struct Outcome {
     pub(crate) verdict: Verdict,
     pub(crate) steps: Vec<Step>,
-    /// Values that there was no time to look at.
+    /// Values, and trades, that there was no time to look at.
     pub(crate) unseen: usize,
     /// Measurements.
     pub(crate) samples: usize,
@@ -127,10 +208,12 @@ pub(crate) struct Outcome {
 /// Searches from the present point on.
 pub(crate) fn search<S: Surface>(
     dimensions: &[Dimension],
+    trades: &[Trade],
     budget: Duration,
     surface: &mut S,
 ) -> Result<Outcome, S::Error> {
-    let mut search = Search::new(dimensions, budget, surface);
+    let mut search = Search::new(dimensions, trades, budget, surface);
+    search.try_defaults()?;
     for _ in 0..PASSES {
         let candidates = search.screen()?;
         if !search.race(candidates)? {
@@ -148,6 +231,7 @@ struct Search<'a, S> {
     surface: &'a mut S,
     budget: Duration,
     dimensions: &'a [Dimension],
+    trades: &'a [Trade],
     /// The best that is known.
     incumbent: Point,
     steps: Vec<Step>,
@@ -155,8 +239,8 @@ struct Search<'a, S> {
     refused: Vec<Point>,
     /// Whether nothing was found among the values that were looked at, and others are.
     is_late: bool,
-    /// Values of knobs that were looked at.
-    seen: HashSet<(usize, usize)>,
+    /// What was looked at.
+    seen: HashSet<Move>,
     unseen: usize,
     samples: usize,
     /// What one measurement takes: an average in which the last ones count most.
@@ -164,21 +248,53 @@ struct Search<'a, S> {
 }
 
 impl<'a, S: Surface> Search<'a, S> {
-    fn new(dimensions: &'a [Dimension], budget: Duration, surface: &'a mut S) -> Self {
+    fn new(
+        dimensions: &'a [Dimension],
+        trades: &'a [Trade],
+        budget: Duration,
+        surface: &'a mut S,
+    ) -> Self {
+        let present_values = present(dimensions).into_iter().enumerate();
         Self {
             surface,
             budget,
             dimensions,
+            trades,
             incumbent: present(dimensions),
             steps: Vec::new(),
             refused: Vec::new(),
             is_late: false,
             // What is there is looked at all the time.
-            seen: present(dimensions).into_iter().enumerate().collect(),
+            seen: present_values
+                .map(|(knob, value)| Move::plain(knob, value))
+                .collect(),
             unseen: 0,
             samples: 0,
             cost: Duration::ZERO,
         }
+    }
+
+    /// Where the values of the file are others, the defaults are usually close to the best, and what is
+    /// worth more than another value is then looked for around them.
+    fn try_defaults(&mut self) -> Result<(), S::Error> {
+        let defaults: Point = self.dimensions.iter().map(|knob| knob.default).collect();
+        if defaults != self.incumbent {
+            self.learn_cost()?;
+            self.challenge(defaults)?;
+        }
+        Ok(())
+    }
+
+    /// What one measurement costs is not known before the second one: the first has set up what the
+    /// others find there.
+    fn learn_cost(&mut self) -> Result<(), S::Error> {
+        while self.samples < 2 && self.surface.elapsed() < self.search_end() {
+            let incumbent = self.incumbent.clone();
+            if self.measure(&incumbent)?.is_none() {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Where nothing has been found, nothing needs a verdict, and what was kept for one, but for the

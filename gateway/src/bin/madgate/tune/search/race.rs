@@ -1,7 +1,7 @@
 //! Promising values against what is in force, pair by pair, until it is clear.
 
 use super::screen::Candidate;
-use super::{LEAST_GAIN, Search, Step, Surface};
+use super::{LEAST_GAIN, Point, Search, Step, Surface};
 use crate::tune::statistics::{Estimate, LEAST_FIGURES};
 
 /// Who looked worse than this is not raced. Below one, as a first look may have been unlucky.
@@ -39,14 +39,14 @@ impl<S: Surface> Search<'_, S> {
             if candidate.promise() < least {
                 break;
             }
-            let Some(gain) = self.challenge(&candidate)? else {
+            let Some(gain) = self.challenge(candidate.tried.from(&self.incumbent))? else {
                 lost += 1;
                 continue;
             };
             has_changed = true;
             // The knob's other values are compared with a better one from now on.
             for other in &mut candidates {
-                if other.dimension == candidate.dimension {
+                if other.tried.meets(candidate.tried) {
                     other.ratios.iter_mut().for_each(|ratio| *ratio /= gain);
                 }
             }
@@ -55,13 +55,13 @@ impl<S: Surface> Search<'_, S> {
         Ok(has_changed)
     }
 
-    /// Races one candidate; by how many times it is better, where it is surely so and has been
-    /// taken over.
-    fn challenge(&mut self, candidate: &Candidate) -> Result<Option<f64>, S::Error> {
-        let from = self.incumbent[candidate.dimension];
+    /// Races a point; by how many times it is better, where it is surely so and has been taken over.
+    pub(super) fn challenge(&mut self, point: Point) -> Result<Option<f64>, S::Error> {
         let present = self.incumbent.clone();
-        let mut point = present.clone();
-        point[candidate.dimension] = candidate.value;
+        if point == present {
+            // A trade that was taken has brought it.
+            return Ok(None);
+        }
         let mut ratios = Vec::new();
         let mut standing = Standing::Open;
         while standing == Standing::Open && self.affords(2, self.search_end()) {
@@ -76,12 +76,11 @@ impl<S: Surface> Search<'_, S> {
         };
         let is_taken = standing == Standing::Won;
         if is_taken {
-            self.incumbent = point;
+            self.incumbent.clone_from(&point);
         }
         self.found(Step::Raced {
-            dimension: candidate.dimension,
-            from,
-            to: candidate.value,
+            from: present,
+            to: point,
             ratio,
             is_taken,
         });

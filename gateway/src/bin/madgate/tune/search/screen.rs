@@ -1,8 +1,8 @@
-//! A first look at every value: which are promising.
+//! A first look at every value and trade: which are promising.
 
 use std::time::Duration;
 
-use super::{Search, Step, Surface};
+use super::{Move, Search, Step, Surface};
 use crate::tune::statistics::geometric_mean;
 
 /// Values that are looked at between two measurements of what is in force.
@@ -14,16 +14,22 @@ const LATE_SCREENING_PART: f64 = 0.75;
 /// Looks at the same value in one screening: all values once, then the better half again.
 const LOOKS: usize = 2;
 
-/// A value that may be better than the one in force.
+/// A move that may be better than what is in force.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Candidate {
-    pub(super) dimension: usize,
-    pub(super) value: usize,
+    pub(super) tried: Move,
     /// How many times as good it looked, look by look.
     pub(super) ratios: Vec<f64>,
 }
 
 impl Candidate {
+    const fn new(tried: Move) -> Self {
+        Self {
+            tried,
+            ratios: Vec::new(),
+        }
+    }
+
     /// How many times as good as what is in force it seems to be.
     pub(super) fn promise(&self) -> f64 {
         geometric_mean(&self.ratios)
@@ -31,21 +37,14 @@ impl Candidate {
 }
 
 impl<S: Surface> Search<'_, S> {
-    /// Looks at every value of every knob (when it is late, at those that were not looked at), and
-    /// returns those that there was time for, the most promising first.
+    /// Looks at every value of every knob and every trade (when it is late, at those that were not
+    /// looked at), and returns those that there was time for, the most promising first.
     pub(super) fn screen(&mut self) -> Result<Vec<Candidate>, S::Error> {
         let mut candidates = self.neighbours();
         if self.is_late {
-            candidates.retain(|it| !self.seen.contains(&(it.dimension, it.value)));
+            candidates.retain(|it| !self.seen.contains(&it.tried));
         }
-        // What one measurement costs is not known before the second one: the first has set up what the
-        // others find there.
-        while self.samples < 2 && self.surface.elapsed() < self.search_end() {
-            let incumbent = self.incumbent.clone();
-            if self.measure(&incumbent)?.is_none() {
-                break;
-            }
-        }
+        self.learn_cost()?;
         let began = self.surface.elapsed();
         let time = self.search_end().saturating_sub(began);
         let part = if self.is_late {
@@ -61,8 +60,7 @@ impl<S: Surface> Search<'_, S> {
             if look == 0 {
                 // Another time they may have been looked at beside something else.
                 let is_unseen = |candidate: &&Candidate| {
-                    candidate.ratios.is_empty()
-                        && !self.seen.contains(&(candidate.dimension, candidate.value))
+                    candidate.ratios.is_empty() && !self.seen.contains(&candidate.tried)
                 };
                 self.unseen = candidates.iter().filter(is_unseen).count();
                 candidates.retain(|candidate| !candidate.ratios.is_empty());
@@ -76,10 +74,9 @@ impl<S: Surface> Search<'_, S> {
     fn note_looks(&mut self, candidates: &[Candidate], looks: usize) {
         for candidate in candidates {
             if candidate.ratios.len() == looks {
-                self.seen.insert((candidate.dimension, candidate.value));
+                self.seen.insert(candidate.tried);
                 self.found(Step::Screened {
-                    dimension: candidate.dimension,
-                    value: candidate.value,
+                    tried: candidate.tried,
                     ratio: candidate.promise(),
                     looks,
                 });
@@ -88,22 +85,20 @@ impl<S: Surface> Search<'_, S> {
     }
 
     /// Every value that is not in force, those next to it first: where there is no time for
-    /// all, each knob has had its turn.
+    /// all, each knob has had its turn. A trade comes with the value that it begins with.
     fn neighbours(&self) -> Vec<Candidate> {
-        let mut candidates = Vec::new();
-        for (dimension, knob) in self.dimensions.iter().enumerate() {
-            for value in (0..knob.values).filter(|value| *value != self.incumbent[dimension]) {
-                candidates.push(Candidate {
-                    dimension,
-                    value,
-                    ratios: Vec::new(),
-                });
-            }
-        }
+        let knobs = self.dimensions.iter().zip(&self.incumbent).enumerate();
+        let plain = knobs.flat_map(|(knob, (dimension, present))| {
+            let others = (0..dimension.values).filter(move |value| value != present);
+            others.map(move |value| Move::plain(knob, value))
+        });
+        let trades = self.trades.iter();
+        let trades = trades.flat_map(|trade| trade.moves(&self.incumbent));
+        let mut candidates: Vec<_> = plain.chain(trades).map(Candidate::new).collect();
         // Stable, so that knobs stay in their order.
         candidates.sort_by_key(|candidate| {
-            let place = self.incumbent[candidate.dimension];
-            (candidate.value.abs_diff(place), candidate.dimension)
+            let Move { knob, value, .. } = candidate.tried;
+            (value.abs_diff(self.incumbent[knob]), knob)
         });
         candidates
     }
@@ -123,9 +118,7 @@ impl<S: Surface> Search<'_, S> {
             };
             let mut scores = Vec::with_capacity(group.len());
             for candidate in group.iter() {
-                let mut point = incumbent.clone();
-                point[candidate.dimension] = candidate.value;
-                scores.push(self.measure(&point)?);
+                scores.push(self.measure(&candidate.tried.from(&incumbent))?);
             }
             let last = self.measure(&incumbent)?;
             before = last;
@@ -138,11 +131,7 @@ impl<S: Surface> Search<'_, S> {
             }
         }
         let refused = &self.refused;
-        candidates.retain(|candidate| {
-            let mut point = incumbent.clone();
-            point[candidate.dimension] = candidate.value;
-            !refused.contains(&point)
-        });
+        candidates.retain(|candidate| !refused.contains(&candidate.tried.from(&incumbent)));
         Ok(())
     }
 }

@@ -16,7 +16,7 @@ pub(crate) fn sweep<S: Surface>(
     surface: &mut S,
 ) -> Result<Outcome, S::Error> {
     let points = combinations(dimensions);
-    let mut search = Search::new(dimensions, budget, surface);
+    let mut search = Search::new(dimensions, &[], budget, surface);
     let mut ratios: Vec<Vec<f64>> = vec![Vec::new(); points.len()];
     let mut round = 0_usize;
     // The first round, which says what a round costs, ends early where time does.

@@ -16,6 +16,12 @@ struct Made {
     cost: Duration,
     /// What the first one takes besides.
     set_up: Duration,
+    /// Which value of each knob is the default.
+    default: usize,
+    /// Knobs that may be traded.
+    trades: Vec<Trade>,
+    /// What is that many times as good, but only together.
+    together: Option<(Move, f64)>,
     now: Duration,
     random: u64,
     measured: u32,
@@ -30,6 +36,9 @@ impl Made {
             refused: None,
             cost: Duration::from_millis(400),
             set_up: Duration::ZERO,
+            default: 0,
+            trades: Vec::new(),
+            together: None,
             now: Duration::ZERO,
             random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) + 1,
             measured: 0,
@@ -47,7 +56,11 @@ impl Made {
     /// How good a point really is.
     fn truth(&self, point: &[usize]) -> f64 {
         let values = self.factors.iter().zip(point);
-        values.map(|(values, value)| values[*value]).product()
+        let apart: f64 = values.map(|(values, value)| values[*value]).product();
+        match self.together {
+            Some((there, gain)) if there.from(point) == point => apart * gain,
+            _ => apart,
+        }
     }
 
     fn best(&self) -> f64 {
@@ -55,11 +68,12 @@ impl Made {
         self.factors.iter().map(largest).product()
     }
 
-    /// Every knob at its first value.
+    /// Every knob at its first value, which is the default too.
     fn dimensions(&self) -> Vec<Dimension> {
         let knob = |values: &Vec<f64>| Dimension {
             values: values.len(),
             present: 0,
+            default: self.default,
         };
         self.factors.iter().map(knob).collect()
     }
@@ -68,7 +82,9 @@ impl Made {
     fn searched(&mut self, seconds: u64) -> (Point, Outcome) {
         let dimensions = self.dimensions();
         let budget = Duration::from_secs(seconds);
-        let outcome = search(&dimensions, budget, self).unwrap_or_else(|never| match never {});
+        let trades = self.trades.clone();
+        let outcome = search(&dimensions, &trades, budget, self);
+        let outcome = outcome.unwrap_or_else(|never| match never {});
         assert!(self.now <= budget, "{:?} of {budget:?}", self.now);
         let point = match &outcome.verdict {
             Verdict::Better { point, .. } => point.clone(),
@@ -158,6 +174,53 @@ fn the_best_is_found_within_five_per_cent() {
             "seed {seed}: {part:.3} of the best: {outcome:?}"
         );
     }
+}
+
+#[test]
+fn knobs_that_help_only_together_are_found_where_they_may_be_traded() {
+    // Slots of four sizes, and three numbers of them, of which the middle one is there. Less memory
+    // is no better by itself, and larger slots are only if there are fewer.
+    let trade = Trade {
+        knobs: [1, 2],
+        costs: [vec![64.0, 32.0, 128.0, 256.0], vec![64.0, 16.0, 256.0]],
+    };
+    let moves = trade.moves(&[0, 0, 0]);
+    let beside = |value, other| Move {
+        knob: 1,
+        value,
+        beside: Some((2, other)),
+    };
+    assert_eq!(moves, [beside(3, 1)], "others leave the number as it is");
+    let mut surface = Made::new(
+        &[&[1.0, 0.9], &[1.0, 0.95, 0.95, 0.9], &[1.0, 0.98, 0.8]],
+        0.03,
+        3,
+    );
+    surface.together = Some((beside(3, 1), 1.4));
+    let (point, _) = surface.searched(90);
+    assert_eq!(point, [0, 0, 0]);
+    surface.trades = vec![trade];
+    surface.now = Duration::ZERO;
+    let (point, outcome) = surface.searched(90);
+    assert_eq!(point, [0, 3, 1], "{outcome:?}");
+}
+
+#[test]
+fn who_begins_badly_gets_the_defaults_first() {
+    // A dozen knobs, of which each is a little better at its default; with the time for two looks at
+    // each value nobody would be sure of any.
+    let knob = &[0.96, 1.0, 0.97, 0.95][..];
+    for seed in 0..10 {
+        let mut surface = Made::new(&[knob; 12], 0.03, seed);
+        surface.default = 1;
+        let (point, outcome) = surface.searched(30);
+        assert_eq!(point, [1; 12], "{outcome:?}");
+    }
+    // And nobody is given what is worse.
+    let mut surface = Made::new(&[&[1.0, 0.9][..]; 4], 0.03, 1);
+    surface.default = 1;
+    let (point, _) = surface.searched(30);
+    assert_eq!(point, [0; 4]);
 }
 
 #[test]
