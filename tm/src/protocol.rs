@@ -310,8 +310,8 @@ impl TcpTuning {
     }
 }
 
-/// How shared memory is tuned. Memory is only taken from the system when it is first used,
-/// and slots that were used last are used first.
+/// How shared memory is tuned. Memory is only taken from the system when it is first used. Slots are
+/// used in turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShmTuning {
     /// Bytes that a slot of a bulk lane holds, and so the largest frame. Default: 64 KiB and 128,
@@ -338,8 +338,8 @@ impl Default for ShmTuning {
     }
 }
 
-/// How remote write is tuned. Memory is only taken from the system when it is first used, and
-/// slots that were used last are used first.
+/// How remote write is tuned. Memory is only taken from the system when it is first used. Control
+/// slots are used in turn, and of the buffers that are known to be free the one that was used last.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HslTuning {
     /// Bytes of the largest message of a bulk lane, and so the largest frame. Default: 64 KiB
