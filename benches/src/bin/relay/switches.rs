@@ -89,37 +89,21 @@ struct Column {
     figure: fn(&Figures) -> &Samples,
 }
 
+const fn column(title: &'static str, point: Point, figure: fn(&Figures) -> &Samples) -> Column {
+    Column {
+        title,
+        point,
+        figure,
+    }
+}
+
 const COLUMNS: [Column; 6] = [
-    Column {
-        title: "1 MiB, GB/s",
-        point: POINTS[0],
-        figure: |it| &it.gb_per_s,
-    },
-    Column {
-        title: "processor",
-        point: POINTS[0],
-        figure: |it| &it.cpu_s_per_gib,
-    },
-    Column {
-        title: "64 KiB, GB/s",
-        point: POINTS[1],
-        figure: |it| &it.gb_per_s,
-    },
-    Column {
-        title: "processor",
-        point: POINTS[1],
-        figure: |it| &it.cpu_s_per_gib,
-    },
-    Column {
-        title: "8 B, messages/s",
-        point: POINTS[2],
-        figure: |it| &it.messages_per_s,
-    },
-    Column {
-        title: "half round trip",
-        point: POINTS[3],
-        figure: |it| &it.half_rtt_us,
-    },
+    column("1 MiB, GB/s", POINTS[0], |it| &it.gb_per_s),
+    column("processor", POINTS[0], |it| &it.cpu_s_per_gib),
+    column("64 KiB, GB/s", POINTS[1], |it| &it.gb_per_s),
+    column("processor", POINTS[1], |it| &it.cpu_s_per_gib),
+    column("8 B, messages/s", POINTS[2], |it| &it.messages_per_s),
+    column("half round trip", POINTS[3], |it| &it.half_rtt_us),
 ];
 
 const NOTES: &str = "\

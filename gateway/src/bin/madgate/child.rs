@@ -2,8 +2,7 @@
 //!
 //! Each child asks the kernel to be killed with its parent ([`follow_parent`]); a parent that
 //! ends in order, or has to end early, kills all of them itself ([`Family::kill`]), and starts
-//! no more. Those that
-//! serve others are missed as soon as they end ([`Process::finish`]).
+//! no more. Those that serve others are missed as soon as they end ([`Process::finish`]).
 
 use std::env;
 use std::ffi::OsString;

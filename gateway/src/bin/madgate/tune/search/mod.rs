@@ -1,7 +1,7 @@
 //! Looking for the best values of a few knobs by measuring, within a budget of time.
 //!
 //! ```text
-//!   defaults  all at once, where the file has other values: a race as those below
+//!   begin   with the defaults, where the file has other values and they win a race
 //!   screen  every value, and every trade of one knob for another, once or twice, beside
 //!           what is in force, nearest first
 //!   race    the promising ones, best first, in pairs with what is in force:
