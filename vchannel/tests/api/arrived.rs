@@ -1,7 +1,7 @@
 //! Blocks that are unpacked where they have arrived.
 
 use madgate_vchannel::ReceiveMode::{Cheaper, Express};
-use madgate_vchannel::{ArrivedBlock, Channel, ReceiveMode, UnpackError};
+use madgate_vchannel::{ArrivedBlock, Channel, Packed, ReceiveMode, UnpackError};
 
 use crate::support::{ALL, Nodes, Protocol, pattern, send};
 
@@ -134,10 +134,16 @@ fn another_block_than_was_packed_is_a_mismatch_and_the_right_call_can_follow() {
             let sender = send(&nodes, 0, 1, vec![(pattern(1, length), Express)]);
             let there = nodes.channel(1);
             let mut unpacking = there.begin_unpacking().expect("begins");
-            for (wrong, receive) in [(length + 1, Express), (length, Cheaper)] {
+            // One of them is longer than a block of a small message can be.
+            let others = [(length + 1, Express), (1 << 20, Express), (length, Cheaper)];
+            let there_is = Packed::Block {
+                length: length as u64,
+                receive: Express,
+            };
+            for (wrong, receive) in others {
                 let refused = unpacking.unpack_arrived(wrong, receive);
                 assert!(
-                    matches!(refused, Err(UnpackError::Mismatch { .. })),
+                    matches!(&refused, Err(UnpackError::Mismatch { packed, .. }) if *packed == there_is),
                     "{refused:?}"
                 );
             }
