@@ -10,8 +10,16 @@ const LONG_YIELD: Duration = Duration::from_micros(100);
 /// So many of them in a row count: one alone may be an interrupt, or the machine below this one.
 const LONG_YIELDS: u32 = 2;
 
-/// How long it is taken for granted that such a thread goes on.
-const REMEMBERED: Duration = Duration::from_millis(100);
+/// How long it is taken for granted that such a thread goes on, at first: a machine that pauses for
+/// a moment looks like one, and nothing is gained by sleeping after that.
+const REMEMBERED_FIRST: Duration = Duration::from_millis(1);
+
+/// The same of one that was still there each time: twice as long as before, up to this. Looking
+/// whether it still is costs a time slice.
+const REMEMBERED_MOST: Duration = Duration::from_millis(100);
+
+/// By how much less the next one is remembered, after one that was gone.
+const FORGOTTEN: u32 = 4;
 
 /// What a waiting thread knows about others on its processor.
 ///
@@ -30,11 +38,23 @@ const REMEMBERED: Duration = Duration::from_millis(100);
 /// }
 /// // It is better to sleep.
 /// ```
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Crowd {
     until: Option<Instant>,
+    /// For how long the next one that is noticed is.
+    remembered: Duration,
     /// Long yields in a row, as far as they are counted.
     long_yields: u32,
+}
+
+impl Default for Crowd {
+    fn default() -> Self {
+        Self {
+            until: None,
+            remembered: REMEMBERED_FIRST,
+            long_yields: 0,
+        }
+    }
 }
 
 impl Crowd {
@@ -57,12 +77,14 @@ impl Crowd {
             self.long_yields = 0;
             if self.until.is_some_and(|until| after >= until) {
                 self.until = None;
+                self.remembered = (self.remembered / FORGOTTEN).max(REMEMBERED_FIRST);
             }
             return;
         }
         self.long_yields = LONG_YIELDS.min(self.long_yields + 1);
         if self.long_yields == LONG_YIELDS {
-            self.until = Some(after + REMEMBERED);
+            self.until = Some(after + self.remembered);
+            self.remembered = (self.remembered * 2).min(REMEMBERED_MOST);
         }
     }
 }
@@ -81,11 +103,11 @@ mod tests {
             assert!(crowd.until.is_none());
         }
         crowd.note(start, start + long);
-        let until = start + long + REMEMBERED;
+        let until = start + long + REMEMBERED_FIRST;
         assert_eq!(crowd.until, Some(until));
         // After that time one more is enough.
         crowd.note(until, until + long);
-        let until = until + long + REMEMBERED;
+        let until = until + long + 2 * REMEMBERED_FIRST;
         assert_eq!(crowd.until, Some(until));
         // Short ones change nothing until the time is over.
         crowd.note(start, start + short);
@@ -93,5 +115,40 @@ mod tests {
         crowd.note(until, until + short);
         assert!(crowd.until.is_none());
         assert!(!crowd.is_here());
+    }
+
+    #[test]
+    fn who_stays_is_remembered_for_longer_and_who_was_gone_for_less_the_next_time() {
+        let mut now = Instant::now();
+        let mut crowd = Crowd::default();
+        // For how long the one is remembered that is noticed next.
+        let notice = |crowd: &mut Crowd, now: &mut Instant, yields| {
+            for _ in 0..yields {
+                crowd.note(*now, *now + 2 * LONG_YIELD);
+                *now += 2 * LONG_YIELD;
+            }
+            let until = crowd.until.expect("it is noticed");
+            let remembered = until - *now;
+            *now = until;
+            remembered
+        };
+        assert_eq!(notice(&mut crowd, &mut now, LONG_YIELDS), REMEMBERED_FIRST);
+        let stays: Vec<_> = (0..8).map(|_| notice(&mut crowd, &mut now, 1)).collect();
+        let doubled = (1..7).map(|times| REMEMBERED_FIRST * (1 << times));
+        assert_eq!(stays[..6], doubled.collect::<Vec<_>>());
+        assert_eq!(stays[6..], [REMEMBERED_MOST; 2]);
+
+        // It has left.
+        crowd.note(now, now + LONG_YIELD);
+        assert!(crowd.until.is_none());
+        let next = notice(&mut crowd, &mut now, LONG_YIELDS);
+        assert_eq!(next, REMEMBERED_MOST / FORGOTTEN);
+        for _ in 0..8 {
+            crowd.note(now, now + LONG_YIELD);
+            now += LONG_YIELD;
+            notice(&mut crowd, &mut now, LONG_YIELDS);
+        }
+        crowd.note(now, now + LONG_YIELD);
+        assert_eq!(notice(&mut crowd, &mut now, LONG_YIELDS), REMEMBERED_FIRST);
     }
 }
