@@ -262,6 +262,7 @@ impl<'a> Packing<'a> {
         }
     }
 
+    #[inline]
     fn pack_small(&mut self, descriptor: Descriptor, block: &[u8]) -> Result<(), PackError> {
         let record_bytes = DESCRIPTOR_BYTES + block.len();
         if self.scratch.len() + record_bytes > SMALL_PAYLOAD_BYTES {
@@ -368,6 +369,7 @@ impl<'a> Packing<'a> {
     }
 
     /// Locks the flow to push more of the message, unless that was given up.
+    #[inline]
     fn lock_to_push(&mut self) -> Result<MutexGuard<'a, Core>, PackError> {
         let core = self.channel.session().inner().lock();
         if core.out_flows[self.flow as usize].is_given_up(self.message) {
@@ -390,6 +392,7 @@ impl<'a> Packing<'a> {
         self.failed_before()
     }
 
+    #[cold]
     fn failed_before(&self) -> PackError {
         PackError::Failed {
             node: self.channel.name_of(self.destination()),

@@ -129,6 +129,7 @@ impl<'a> Unpacking<'a> {
     /// # Errors
     /// [`UnpackError::Mismatch`] when another block was packed here (nothing is unpacked
     /// then, and the right call can follow); the others end the message.
+    #[inline]
     pub fn unpack_express(&mut self, into: &mut [u8]) -> Result<(), UnpackError> {
         self.fill_kept()?;
         self.fill(into, ReceiveMode::Express)
@@ -140,6 +141,7 @@ impl<'a> Unpacking<'a> {
     /// # Errors
     /// None now: what is wrong with the block is said when the message ends, or when a
     /// later block is unpacked that has to be there at once.
+    #[inline]
     pub fn unpack_cheaper(&mut self, into: &'a mut [u8]) -> Result<(), UnpackError> {
         if self.state == State::Failed {
             return Err(self.failed_before());
@@ -275,16 +277,22 @@ impl<'a> Unpacking<'a> {
         self.end()
     }
 
+    #[inline]
     fn end(&mut self) -> Result<(), UnpackError> {
         self.fill_kept()?;
-        if self.early.is_some() {
-            let packed = self.early.peek();
-            if packed != Packed::End {
-                return Err(self.mismatch(packed, Packed::End));
-            }
-            self.state = State::Ended;
-            return Ok(());
+        if !self.early.is_some() {
+            return self.end_claimed();
         }
+        let packed = self.early.peek();
+        if packed != Packed::End {
+            return Err(self.mismatch(packed, Packed::End));
+        }
+        self.state = State::Ended;
+        Ok(())
+    }
+
+    /// The end of a message that its flow is claimed for.
+    fn end_claimed(&mut self) -> Result<(), UnpackError> {
         let inner = self.channel.session().inner();
         let mut core = inner.lock();
         if core.in_flows[self.flow as usize].inbox.peek() != Some(Ok(Packed::End)) {
@@ -314,9 +322,7 @@ impl<'a> Unpacking<'a> {
     #[inline]
     fn fill_kept(&mut self) -> Result<(), UnpackError> {
         if !self.kept.is_empty() {
-            for block in std::mem::take(&mut self.kept) {
-                self.fill(block, ReceiveMode::Cheaper)?;
-            }
+            self.fill_lent()?;
         }
         if self.state == State::Failed {
             Err(self.failed_before())
@@ -325,14 +331,28 @@ impl<'a> Unpacking<'a> {
         }
     }
 
-    /// Takes a small block that is there already.
-    fn take_if_there(&mut self, into: &mut [u8]) -> bool {
-        if self.early.is_some() {
-            let taken = self.early.take(ReceiveMode::Cheaper, into);
-            let is_there = matches!(taken, Taken::Block(_));
-            self.next_block += u32::from(is_there);
-            return is_there;
+    #[inline(never)]
+    fn fill_lent(&mut self) -> Result<(), UnpackError> {
+        for block in std::mem::take(&mut self.kept) {
+            self.fill(block, ReceiveMode::Cheaper)?;
         }
+        Ok(())
+    }
+
+    /// Takes a small block that is there already.
+    #[inline]
+    fn take_if_there(&mut self, into: &mut [u8]) -> bool {
+        if !self.early.is_some() {
+            return self.take_if_in_flow(into);
+        }
+        let taken = self.early.take(ReceiveMode::Cheaper, into);
+        let is_there = matches!(taken, Taken::Block(_));
+        self.next_block += u32::from(is_there);
+        is_there
+    }
+
+    /// The same, of a message that its flow is claimed for.
+    fn take_if_in_flow(&mut self, into: &mut [u8]) -> bool {
         let length = into.len() as u64;
         let mut core = self.channel.session().inner().lock();
         let inbox = &mut core.in_flows[self.flow as usize].inbox;
@@ -380,20 +400,26 @@ impl<'a> Unpacking<'a> {
     }
 
     /// Fills a block from what has arrived and what arrives.
+    #[inline]
     fn fill(&mut self, into: &mut [u8], receive: ReceiveMode) -> Result<(), UnpackError> {
         if self.state == State::Failed {
             return Err(self.failed_before());
         }
-        let length = into.len() as u64;
-        if self.early.is_some() {
-            if let Taken::Mismatch(packed) = self.early.take(receive, into) {
-                return Err(self.mismatch(packed, Packed::Block { length, receive }));
-            }
-            self.next_block += 1;
-            return Ok(());
+        if !self.early.is_some() {
+            return self.fill_from_flow(into, receive);
         }
+        let length = into.len() as u64;
+        if let Taken::Mismatch(packed) = self.early.take(receive, into) {
+            return Err(self.mismatch(packed, Packed::Block { length, receive }));
+        }
+        self.next_block += 1;
+        Ok(())
+    }
+
+    /// The same, of a message that its flow is claimed for.
+    fn fill_from_flow(&mut self, into: &mut [u8], receive: ReceiveMode) -> Result<(), UnpackError> {
         let inner = self.channel.session().inner();
-        let flow = self.flow;
+        let (flow, length) = (self.flow, into.len() as u64);
         let mut filled = 0;
         loop {
             // What is there of the block fits in it.
@@ -458,6 +484,7 @@ impl<'a> Unpacking<'a> {
         }
     }
 
+    #[cold]
     fn mismatch(&self, packed: Packed, unpacked: Packed) -> UnpackError {
         let source_node = self.channel.name_of(self.source());
         UnpackError::Mismatch {
@@ -485,6 +512,7 @@ impl<'a> Unpacking<'a> {
         }
     }
 
+    #[cold]
     fn failed_before(&self) -> UnpackError {
         UnpackError::Failed {
             source_node: self.channel.name_of(self.source()),

@@ -75,6 +75,7 @@ impl<D: Clone> Outgoing<D> {
     }
 
     /// Keeps a frame that leaves alone behind others of its kind, until it is delivered.
+    #[inline]
     fn keep_alone(&mut self, frame: &[u8], message: u32, end: u64) {
         let start = std::mem::replace(&mut self.position, end);
         self.retained_bytes += frame.len() as u64;

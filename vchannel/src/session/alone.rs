@@ -95,6 +95,7 @@ impl Core {
 
 /// Puts the lane's frame, of so many bytes, on it, which nothing waits for. Returns whether the lane
 /// took all of it; else what it did not take is queued.
+#[inline]
 fn send(lane: &mut LaneOutput, length: usize) -> Result<bool, OutboxError> {
     let frame = &lane.frame[..length];
     match lane.outbox.send_small(&mut *lane.sender, frame, ())? {

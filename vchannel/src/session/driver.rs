@@ -47,6 +47,8 @@ pub(crate) struct Driver {
     events: Receiver<LinkEvent>,
     /// Inputs that lend slots: looking at them costs no system call.
     pub(super) static_inputs: Vec<usize>,
+    /// The first of them that the next pass looks at: behind that which reached the last goal.
+    first_static: usize,
     ready: Vec<Ready>,
     scratch: BytesMut,
     passes: u32,
@@ -96,6 +98,7 @@ impl Driver {
             inputs: Vec::new(),
             events,
             static_inputs: Vec::new(),
+            first_static: 0,
             ready: Vec::new(),
             scratch: BytesMut::with_capacity(BATCH_BYTES),
             passes: 0,
@@ -387,7 +390,8 @@ impl Inner {
 
     // ---- receiving ------------------------------------------------------------------------
 
-    /// Looks at every lane of shared memory, again and again while the thread spins.
+    /// Looks at every lane of shared memory, again and again while the thread spins, until the goal
+    /// is reached: lanes that come after that have their turn first the next time.
     fn poll_slots(&self, driver: &mut Driver, patience: Patience, goal: &mut Goal<'_, '_>) -> bool {
         // Only who receives learns of a peer that is gone.
         let mut receives = driver.has_looked;
@@ -396,15 +400,21 @@ impl Inner {
         } else {
             1
         };
+        let first = std::mem::take(&mut driver.first_static);
+        let mut at = if receives { 0 } else { first };
         for _ in 0..looks {
             let mut busy = false;
-            let mut at = 0;
             while let Some(&index) = driver.static_inputs.get(at) {
                 if receives || driver.may_have_arrived(index) {
                     busy |= self.receive(driver, index, goal);
+                    if goal.is_over() {
+                        driver.first_static = at + 1;
+                        return true;
+                    }
                 }
                 at += 1;
             }
+            at = 0;
             if busy || self.has_changed.load(Ordering::Relaxed) {
                 return busy;
             }

@@ -92,17 +92,16 @@ where
         self.list.disarm();
         let Received { message, .. } = received;
         let length = length_with_parts(&received);
-        let taken = match kind_of(message) {
+        let violates = |what| violation(format!("it puts {length} bytes as {message:?}: {what}"));
+        let (place, slot) = match kind_of(message) {
             Some((Kind::Short, slot)) => {
                 self.likely = self.control.likely_after(slot, length);
-                take(self, Place::Control, slot, length)
+                (Place::Control, slot)
             }
-            Some((Kind::Data, slot)) => take(self, Place::Buffer, slot, length),
-            _ => Err("that is no message of a lane"),
+            Some((Kind::Data, slot)) => (Place::Buffer, slot),
+            _ => return Err(violates("that is no message of a lane")),
         };
-        taken
-            .map(Some)
-            .map_err(|what| violation(format!("it puts {length} bytes as {message:?}: {what}")))
+        take(self, place, slot, length).map(Some).map_err(violates)
     }
 }
 

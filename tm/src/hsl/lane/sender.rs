@@ -186,6 +186,7 @@ impl<D: Device> HslSender<D> {
     }
 
     /// As [`put_pieces`](Self::put_pieces), for a message in one piece: one entry.
+    #[inline]
     fn put_piece(&mut self, piece: Piece<'_>, length: u32) -> Result<(), LaneError> {
         let entry = self.address(length)?;
         let put = self.card.try_add_from(piece, &entry);
@@ -193,6 +194,7 @@ impl<D: Device> HslSender<D> {
     }
 
     /// An entry for a message of `length` bytes, wherever they are.
+    #[inline]
     fn address(&mut self, length: u32) -> Result<Descriptor, LaneError> {
         let destination = self.peer;
         let target = self.target(length);
