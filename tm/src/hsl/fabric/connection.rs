@@ -76,6 +76,8 @@ struct State {
     arrived: VecDeque<u32>,
     /// How many have come.
     received: u64,
+    /// Receives that the provider did not take: they are posted when it does.
+    unposted: Vec<usize>,
     failed: Option<PutError>,
     /// Its owner sleeps.
     is_armed: bool,
@@ -131,6 +133,7 @@ impl Connection {
                 kept: Vec::new(),
                 arrived: VecDeque::new(),
                 received: 0,
+                unposted: endpoint.unposted_receives().collect(),
                 failed: None,
                 is_armed: false,
                 is_attended: false,
@@ -318,6 +321,7 @@ impl Connection {
         }
         state.failed.is_none()
             && (state.outbox.has_unposted()
+                || !state.unposted.is_empty()
                 || self.sleeps_deaf(state)
                 || (state.outbox.goes_on() && self.endpoint.facts().needs_calls))
     }
@@ -398,18 +402,33 @@ impl Connection {
         }
         if let Some(place) = completion.place
             && !state.outbox.complete(place)
-            // A receive that a notification has taken.
-            && let Posted::Failed(error) = self.endpoint.post_receive(place)
+            && !state.unposted.contains(&place)
         {
-            state.fail(PutError::Unreachable(-error));
+            // A receive that a notification has taken.
+            state.unposted.push(place);
+            self.post_receives(state);
         }
     }
 
     fn post_all(&self, state: &mut State) {
+        self.post_receives(state);
         if state.failed.is_none()
             && let Err(error) = state.outbox.post(&*self.endpoint)
         {
             state.fail(error);
+        }
+    }
+
+    /// Posts receives, as far as the provider takes them.
+    fn post_receives(&self, state: &mut State) {
+        while state.failed.is_none()
+            && let Some(&place) = state.unposted.last()
+        {
+            match self.endpoint.post_receive(place) {
+                Posted::Yes => _ = state.unposted.pop(),
+                Posted::NotNow => break,
+                Posted::Failed(error) => state.fail(PutError::Unreachable(-error)),
+            }
         }
     }
 

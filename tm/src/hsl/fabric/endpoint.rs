@@ -7,6 +7,7 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -36,6 +37,8 @@ pub(super) struct Opened {
     queue: Queue,
     calls: Calls,
     places: Places,
+    /// Receives that the provider has not taken yet.
+    unposted: Range<usize>,
     domain: Arc<Domain>,
 }
 
@@ -115,7 +118,8 @@ impl Opened {
         unsafe { endpoint.control(abi::FI_ENABLE, ptr::null_mut()) }
             .map_err(|error| domain.failed("fi_enable", error))?;
         let places = (0..operations + receives).map(|_| UnsafeCell::new(Context([0; 8])));
-        let this = Self {
+        let mut this = Self {
+            unposted: operations..operations + receives,
             endpoint,
             addresses,
             queue,
@@ -123,9 +127,10 @@ impl Opened {
             places: Places(places.collect()),
             domain: Arc::clone(domain),
         };
-        for place in operations..operations + receives {
+        for place in this.unposted.clone() {
             match this.post_receive(place) {
-                Posted::Yes => {}
+                Posted::Yes => this.unposted.start = place + 1,
+                // Whoever has the endpoint goes on with it.
                 Posted::NotNow => break,
                 Posted::Failed(error) => return Err(domain.failed("fi_recv", error)),
             }
@@ -331,6 +336,10 @@ impl Posting for Endpoint {
 
     fn post_receive(&self, place: usize) -> Posted {
         self.opened.post_receive(place)
+    }
+
+    fn unposted_receives(&self) -> Range<usize> {
+        self.opened.unposted.clone()
     }
 
     fn read(&self, into: &mut [Completion; BATCH]) -> Result<usize, i32> {

@@ -307,3 +307,34 @@ impl Attacked {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_receive_that_is_not_taken_now_is_posted_when_it_is() {
+        let mut attacked = Attacked::new(Provider {
+            is_ordered: true,
+            injects: true,
+            mode: Mode::Polling,
+        })
+        .unwrap();
+        let posted = |attacked: &mut Attacked| {
+            let end = attacked.end(Half::Receiving);
+            std::mem::take(&mut end.endpoint.network().receives)
+        };
+        let (not_now, yes) = (1, 4);
+        attacked.answer(Half::Receiving, not_now);
+        // A notification has taken one.
+        attacked.notify(Half::Receiving, None, true);
+        assert!(attacked.lane.receiver.try_receive_slot().unwrap().is_none());
+        attacked.attend();
+        assert!(posted(&mut attacked).is_empty());
+        attacked.answer(Half::Receiving, yes);
+        attacked.attend();
+        assert_eq!(posted(&mut attacked), [OPERATIONS + RECEIVES - 1]);
+        attacked.attend();
+        assert!(posted(&mut attacked).is_empty());
+    }
+}

@@ -2,6 +2,7 @@
 //! become of them, and what has come.
 
 use std::fmt;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -77,6 +78,11 @@ pub(super) trait Posting: fmt::Debug + Send + Sync {
 
     /// Posts receive `place` again.
     fn post_receive(&self, place: usize) -> Posted;
+
+    /// Receives that the provider did not take when the endpoint was opened.
+    fn unposted_receives(&self) -> Range<usize> {
+        0..0
+    }
 
     /// Takes in completions: how many, or the error of one that failed. With most providers,
     /// nothing goes on unless somebody calls this.

@@ -127,7 +127,9 @@ impl Posting for Simulated {
 
     fn post_receive(&self, place: usize) -> Posted {
         let mut network = self.network();
-        network.receives.push(place);
+        if network.answer == Posted::Yes {
+            network.receives.push(place);
+        }
         network.answer
     }
 
