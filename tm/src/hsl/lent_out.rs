@@ -13,8 +13,9 @@ use crate::hsl::host::FOREIGN;
 /// back.
 #[derive(Debug)]
 pub struct LentOut {
-    /// Invariant: came from a `Vec` whose length and capacity are its length.
+    /// Invariant: with `capacity`, the parts of a `Vec`, which is nowhere else.
     memory: NonNull<[u8]>,
+    capacity: usize,
     /// Whether another process knows the address, which this one cannot keep from it.
     is_told: bool,
 }
@@ -25,12 +26,27 @@ unsafe impl Send for LentOut {}
 unsafe impl Sync for LentOut {}
 
 impl LentOut {
-    /// Takes memory away from this process.
+    /// Takes memory away from this process. It stays where it is.
     pub(crate) fn new(bytes: Vec<u8>) -> Self {
+        let mut bytes = ManuallyDrop::new(bytes);
+        // Not of the slice: what this points to is all that was allocated.
+        let start = NonNull::new(bytes.as_mut_ptr()).unwrap_or(NonNull::dangling());
         Self {
-            memory: NonNull::from(Box::leak(bytes.into_boxed_slice())),
+            memory: NonNull::slice_from_raw_parts(start, bytes.len()),
+            capacity: bytes.capacity(),
             is_told: false,
         }
+    }
+
+    /// The vector again.
+    ///
+    /// # Safety
+    /// Once, and nothing of this is used after that.
+    unsafe fn to_vec(&self) -> Vec<u8> {
+        let (start, length) = (self.memory.cast::<u8>().as_ptr(), self.memory.len());
+        // SAFETY: these are the parts of a vector that was taken apart (invariant), and which the
+        // caller puts together once.
+        unsafe { Vec::from_raw_parts(start, length, self.capacity) }
     }
 
     /// `length` bytes at `offset`. The pointer is good for reads and writes as long as this is
@@ -63,9 +79,8 @@ impl Target for LentOut {
 
     fn back(self) -> Vec<u8> {
         let this = ManuallyDrop::new(self);
-        // SAFETY: the pointer came from `Box::leak` (`new`) and is used once: `this` is not
-        // dropped.
-        unsafe { Box::from_raw(this.memory.as_ptr()) }.into_vec()
+        // SAFETY: this is consumed, and not dropped.
+        unsafe { this.to_vec() }
     }
 }
 
@@ -74,8 +89,8 @@ impl Drop for LentOut {
         // What the other side was told of it may still write: that memory must not become
         // anything else, and is lost. It is at most what was posted when a connection ended.
         if !self.is_told {
-            // SAFETY: the pointer came from `Box::leak` (`new`) and is used no more.
-            drop(unsafe { Box::from_raw(self.memory.as_ptr()) });
+            // SAFETY: this is being dropped.
+            drop(unsafe { self.to_vec() });
         }
     }
 }
@@ -94,6 +109,25 @@ mod tests {
         unsafe { start.write_bytes(7, 3) };
         assert_eq!(lent.back(), [1, 1, 1, 1, 7, 7, 7, 1, 1, 1]);
         drop(LentOut::new(vec![1; 10]));
+    }
+
+    #[test]
+    fn memory_stays_where_it_is_with_what_else_was_allocated_for_it() {
+        for length in [0, 10] {
+            let mut bytes = Vec::with_capacity(1000);
+            bytes.resize(length, 7);
+            let (start, capacity) = (bytes.as_ptr(), bytes.capacity());
+            let lent = LentOut::new(bytes);
+            assert_eq!(
+                lent.range(0, length).cast::<u8>().as_ptr().cast_const(),
+                start
+            );
+            let mut back = lent.back();
+            assert_eq!((back.as_ptr(), back.capacity()), (start, capacity));
+            assert_eq!(back, vec![7; length]);
+            back.resize(capacity, 1);
+            assert_eq!(back.as_ptr(), start);
+        }
     }
 
     #[test]
