@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Sender as Closer, bounded};
 use madgate_gtm::Budget;
 use madgate_tm::Poller;
+use madgate_vchannel::cluster::NetworkId;
 use madgate_vchannel::cluster::{FRAME_OVERHEAD_BYTES, format_size};
 use madgate_vchannel::conductor::{Conductor, EstablishedLink, LinkEvent, Party, WakeParty};
 use madgate_vchannel::handshake::{SessionKey, draw_incarnation};
@@ -96,7 +97,12 @@ impl Gateway {
     /// others look too while they have much to do.
     #[must_use]
     pub fn sleepless_threads(cluster: &Cluster, node: NodeId) -> usize {
-        sleepless(cluster.gateway_settings(), cluster.networks_of(node).len())
+        let deaf = |network: &NetworkId| cluster.network(*network).never_wakes();
+        sleepless(
+            cluster.gateway_settings(),
+            cluster.networks_of(node).len(),
+            cluster.networks_of(node).filter(deaf).count(),
+        )
     }
 
     fn start_with(cluster: Arc<Cluster>, node: &str, fitting: Fitting) -> Result<Self, StartError> {

@@ -19,21 +19,21 @@ pub(crate) const fn has_lookout(settings: &GatewaySettings) -> bool {
     settings.lookout && settings.pin.is_empty()
 }
 
-/// How many threads of an engine between so many networks never sleep, while little comes.
-pub(crate) fn sleepless(settings: &GatewaySettings, networks: usize) -> usize {
-    if settings.wait != WaitPolicy::Spin {
-        return 0;
-    }
+/// How many threads of an engine between so many networks never sleep, while little comes: all of
+/// them where that is how they wait, and else those of networks of which `deaf` never tell.
+pub(crate) fn sleepless(settings: &GatewaySettings, networks: usize, deaf: usize) -> usize {
+    let spins = settings.wait == WaitPolicy::Spin;
+    let looking = if spins { networks } else { deaf };
     // Those that leave their network to the lookout sleep.
     let receivers = if has_lookout(settings) {
-        networks.min(1)
+        looking.min(1)
     } else {
-        networks
+        looking
     };
     // A sender sleeps while receivers send by themselves, and otherwise expects the next batch.
     let senders = match settings.handover {
-        Handover::Inline => 0,
-        Handover::Thread => networks,
+        Handover::Thread if spins => networks,
+        _ => 0,
     };
     receivers + senders
 }
@@ -99,7 +99,14 @@ mod tests {
                 wait,
                 ..settings.clone()
             };
-            assert_eq!(sleepless(&settings, 3), 0, "{wait:?}");
+            assert_eq!(sleepless(&settings, 3, 0), 0, "{wait:?}");
+            // Of two networks nobody is told that something has come.
+            assert_eq!(sleepless(&settings, 3, 2), 2, "{wait:?}");
+            let settings = GatewaySettings {
+                lookout: true,
+                ..settings
+            };
+            assert_eq!(sleepless(&settings, 3, 2), 1, "{wait:?}");
         }
     }
 
@@ -124,7 +131,7 @@ mod tests {
                 pin,
                 ..GatewaySettings::default()
             };
-            assert_eq!(sleepless(&settings, 3), threads, "{settings:?}");
+            assert_eq!(sleepless(&settings, 3, 0), threads, "{settings:?}");
         }
     }
 }

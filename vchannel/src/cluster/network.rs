@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 
 use madgate_gtm::transit::{Rate, Share};
+use madgate_tm::hsl::Mode;
 use madgate_tm::{Endpoint, EndpointError, Protocol, Tuning};
 
 use super::id::NetworkId;
 use super::settings::MTU_BOUNDS;
+use super::tuning::default_tuning;
 
 /// What a frame adds to its fragment at most: the header, the opening of a flow and the
 /// description of a block, rounded up to two cache lines.
@@ -60,6 +62,20 @@ impl Network {
     #[must_use]
     pub fn stays_in_memory(&self) -> bool {
         madgate_tm::stays_in_memory(self.protocol, &self.tuning)
+    }
+
+    /// Whether its nodes are never told that something has come: who waits for it looks again and
+    /// again, however its `wait` is.
+    #[must_use]
+    pub fn never_wakes(&self) -> bool {
+        self.protocol == Protocol::Hsl && self.tuning.hsl.mode == Mode::Polling
+    }
+
+    /// How it would be tuned if the file said nothing of that, but for its `mtu`, which slots
+    /// follow.
+    #[must_use]
+    pub fn default_tuning(&self) -> Tuning {
+        default_tuning(self.mtu)
     }
 
     /// Reads an address of this network.

@@ -513,10 +513,10 @@ fn slots_follow_the_mtu() {
     let right = |cluster: Cluster| cluster.networks()[1].largest_fragment_bytes();
     assert_eq!(right(demo()), 64 << 10);
     let shm = "protocol = \"shm\"";
-    assert_eq!(
-        right(changed(shm, "protocol = \"shm\"\nmtu = \"1MiB\"").unwrap()),
-        1 << 20
-    );
+    let larger = changed(shm, "protocol = \"shm\"\nmtu = \"1MiB\"").unwrap();
+    let network = &larger.networks()[1];
+    assert_eq!(network.tuning, network.default_tuning());
+    assert_eq!(right(larger), 1 << 20);
     let small = "protocol = \"shm\"\nslot_bytes = \"16KiB\"";
     assert_eq!(right(changed(shm, small).unwrap()), (16 << 10) - 128);
 }
@@ -545,6 +545,10 @@ fn remote_write_is_described() {
     let right = &cluster.networks()[1];
     assert_eq!(right.tuning.hsl, madgate_tm::HslTuning::default());
     assert_eq!(right.largest_fragment_bytes(), 64 << 10);
+    assert!(!right.never_wakes());
+    let polling = with("trust = \"memory\"\nmode = \"polling\"").unwrap();
+    let never_wakes = polling.networks().iter().map(Network::never_wakes);
+    assert_eq!(never_wakes.collect::<Vec<_>>(), [false, true]);
     let tuned = with(
         "trust = \"memory\"\ndevice = \"host\"\nmode = \"interrupt\"\nthreshold = \"8KiB\"\n\
          mtu = \"1MiB\"",

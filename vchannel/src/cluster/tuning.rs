@@ -46,6 +46,17 @@ const KEEPALIVE_BOUNDS: RangeInclusive<Duration> =
 /// What a slot holds beside its fragment, where the file gives `mtu` and no `slot_bytes`.
 const SLOT_OVERHEAD_BYTES: usize = 4 << 10;
 
+/// How a network is tuned of which the file says no more than its `mtu`.
+pub(super) fn default_tuning(mtu: Option<u32>) -> Tuning {
+    let mut tuning = Tuning::default();
+    if let Some(mtu) = mtu.and_then(|mtu| usize::try_from(mtu).ok()) {
+        let slot_bytes = mtu.next_multiple_of(SLOT_OVERHEAD_BYTES) + SLOT_OVERHEAD_BYTES;
+        tuning.shm.bulk_slot_bytes = slot_bytes;
+        tuning.hsl.bulk_slot_bytes = slot_bytes;
+    }
+    tuning
+}
+
 /// Takes the keys out of a `[[network]]` table. Those of another protocol are mistakes.
 pub(super) fn read_tuning(
     fields: &mut Fields<'_>,
@@ -53,7 +64,7 @@ pub(super) fn read_tuning(
     mtu: Option<u32>,
     report: &mut Report,
 ) -> Tuning {
-    let mut tuning = Tuning::default();
+    let mut tuning = default_tuning(mtu);
     refuse_foreign_keys(fields, protocol, report);
     let count = |number: u64| usize::try_from(number).ok();
     let word = |number: u64| u32::try_from(number).ok();
@@ -77,7 +88,7 @@ pub(super) fn read_tuning(
     if let Some(silence) = fields.duration("user_timeout", &SILENCE_BOUNDS, report) {
         tcp.user_timeout = silence;
     }
-    read_slots(fields, mtu, &mut tuning, report);
+    read_slots(fields, &mut tuning, report);
     if protocol == Protocol::Hsl {
         read_hsl(fields, &mut tuning.hsl, report);
     }
@@ -85,12 +96,9 @@ pub(super) fn read_tuning(
 }
 
 /// Slots of networks of one host, which share memory in one way or the other.
-fn read_slots(fields: &mut Fields<'_>, mtu: Option<u32>, tuning: &mut Tuning, report: &mut Report) {
+fn read_slots(fields: &mut Fields<'_>, tuning: &mut Tuning, report: &mut Report) {
     let count = |number: u64| usize::try_from(number).ok();
     let shm = &mut tuning.shm;
-    if let Some(mtu) = mtu.and_then(|mtu| usize::try_from(mtu).ok()) {
-        shm.bulk_slot_bytes = mtu.next_multiple_of(SLOT_OVERHEAD_BYTES) + SLOT_OVERHEAD_BYTES;
-    }
     if let Some(bytes) = fields.size("slot_bytes", &SLOT_BOUNDS, report) {
         shm.bulk_slot_bytes = count(bytes).unwrap_or(shm.bulk_slot_bytes);
     }

@@ -17,7 +17,8 @@ pub(super) fn doubts(spinners: usize, load: Option<Load>) -> Vec<String> {
     if spinners > processors {
         doubts.push(format!(
             "{spinners} threads on this machine never sleep, and it has {processors} processors: \
-             they wait for each other; set `wait = \"adaptive\"`"
+             they wait for each other; set `wait = \"adaptive\"`, and the same as `mode` of networks \
+             of remote write"
         ));
     }
     if let Some(load) = load.filter(|load| load.is_high) {
@@ -34,10 +35,13 @@ pub(super) fn doubts(spinners: usize, load: Option<Load>) -> Vec<String> {
 pub(super) fn spinners(cluster: &Cluster, nodes: impl Iterator<Item = NodeId>) -> usize {
     // However many threads call, one of them drives, and the others sleep. Gateways have a session
     // besides, to answer benches with.
-    let session = usize::from(cluster.endpoint_settings().wait == WaitPolicy::Spin);
+    let spins = cluster.endpoint_settings().wait == WaitPolicy::Spin;
     nodes
         .filter(|node| is_here(cluster, *node))
         .map(|node| {
+            let mut networks = cluster.networks_of(node);
+            let is_deaf = networks.any(|network| cluster.network(network).never_wakes());
+            let session = usize::from(spins || is_deaf);
             let is_gateway = cluster.is_gateway(node);
             let engine = is_gateway.then(|| Gateway::sleepless_threads(cluster, node));
             session + engine.unwrap_or(0)
@@ -119,7 +123,16 @@ mod tests {
             assert_eq!(count(&text), 2 + threads, "{more}");
         }
         assert_eq!(count(&CLUSTER.replace("spin", "sleep")), 0);
-        assert_eq!(count(&CLUSTER.replace("spin", "adaptive")), 0);
+        let adaptive = CLUSTER.replace("spin", "adaptive");
+        assert_eq!(count(&adaptive), 0);
+        // Nobody is woken by a network of remote write that is polled: the two nodes that are on it
+        // look again and again, and so does one receiver of the engine.
+        let far = "name = \"far\"\n        protocol = \"tcp\"";
+        let polled = "name = \"far\"\nprotocol = \"hsl\"\ntrust = \"memory\"\ndirectory = \"d\"\n\
+                      mode = \"polling\"";
+        let polled = adaptive.replace(far, polled);
+        let polled = polled.replace("203.0.113.1:7000", "gw");
+        assert_eq!(count(&polled.replace("203.0.113.2:7000", "there")), 2 + 1);
     }
 
     #[test]

@@ -96,7 +96,8 @@ pub(crate) static KNOBS: [Knob; 29] = [
         key: "mode",
         kind: Kind::Word,
         meaning: "how a node learns that something has come by remote write",
-        tried: &["polling", "interrupt", "adaptive"],
+        // As above: `polling` never sleeps.
+        tried: &["interrupt", "adaptive"],
         protocols: HSL,
     },
     Knob {
@@ -397,7 +398,7 @@ impl Name {
             Section::Channel => Some(Value::Size(DEFAULT_MTU.into())),
             Section::Network => {
                 let network = cluster.network(cluster.network_named(&self.of)?);
-                of_network(&Tuning::default(), network.protocol, key)
+                of_network(&network.default_tuning(), network.protocol, key)
             }
         }
     }

@@ -382,6 +382,13 @@ handover = "thread"
         assert_eq!(default("gateway.wait"), "adaptive 100us");
         assert_eq!(default("gateway.handover"), "inline");
         assert_eq!(default("network.right.slot_bytes"), "65664B");
+        let larger = FILE.replace("directory = \"d\"", "directory = \"d\"\nmtu = \"256KiB\"");
+        let cluster = Cluster::parse(&larger, ".").unwrap();
+        let chosen = choices(&cluster, "main", &networks, true, &[0], &[]).unwrap();
+        let slots = |choice: &&Choice| choice.name.to_string() == "network.right.slot_bytes";
+        let slots = chosen.choices.iter().find(slots).unwrap();
+        assert_eq!(slots.values[slots.default].to_string(), "260KiB");
+        assert_eq!(slots.present, slots.default);
     }
 
     #[test]
