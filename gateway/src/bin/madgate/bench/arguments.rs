@@ -86,7 +86,8 @@ pub(crate) struct Arguments {
     /// Measures the papers' figures 6 and 7 instead, on this machine: bandwidth through a gateway
     /// between TCP and shared memory, for several packet sizes. Takes --size, --time, --packet,
     /// --json, --plot and --svg.
-    #[arg(long, conflicts_with_all = ["cluster", "node", "to", "channel", "interval"])]
+    #[arg(long, conflicts_with_all = ["cluster", "node", "to", "channel", "interval", "kind",
+          "warm_up", "direction", "load", "load_to", "load_channel", "load_size"])]
     pub(super) figure6: bool,
     /// With --figure6: sizes of packets, by default 8KiB to 128KiB.
     #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = packet_size)]

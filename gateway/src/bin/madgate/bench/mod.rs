@@ -119,6 +119,11 @@ fn burst_of(message_bytes: usize) -> usize {
 /// Runs the command.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let (Some(path), Some(kind)) = (&arguments.cluster, arguments.kind) else {
+        if arguments.time.len() > 1 {
+            return Err(Failure::new(
+                "--figure6 measures each point for one --time, and there are several",
+            ));
+        }
         return figures::run(&figures::Order {
             packets: &arguments.packet,
             messages: &arguments.size,

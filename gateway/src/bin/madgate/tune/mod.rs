@@ -18,7 +18,7 @@ mod search;
 mod statistics;
 mod trial;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -187,10 +187,11 @@ fn prepare(tuning: &Tuning, plan: &Plan) -> Result<Option<Target>, Failure> {
     if tuning.dry_run {
         return Ok(None);
     }
-    match &tuning.output {
-        Some(output) => Target::prepare(output, None).map(Some),
-        None => Target::prepare(plan.path(), Some(plan.text())).map(Some),
-    }
+    let output = tuning.output.as_deref().unwrap_or(plan.path());
+    let real = |path: &Path| path.canonicalize().ok();
+    let is_itself =
+        output == plan.path() || real(output).is_some_and(|it| real(plan.path()) == Some(it));
+    Target::prepare(output, is_itself.then_some(plan.text())).map(Some)
 }
 
 /// Finds out what there is to be found out.

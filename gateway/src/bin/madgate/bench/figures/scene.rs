@@ -110,6 +110,8 @@ impl Scene {
             text,
             "[[channel]]\nname = \"main\"\nnetworks = [{networks}]\nmtu = \"{packet_bytes}B\"\n"
         );
+        // All packets of a message have the size that its curve is called by, but for the last.
+        text += "[endpoint]\nramps = false\nsized_by_speed = false\n";
         text
     }
 }
@@ -130,6 +132,8 @@ mod tests {
             for nodes in [Nodes::Tcp, Nodes::Shm, Nodes::Both] {
                 let cluster = Cluster::read(scene.cluster(nodes, packet).unwrap()).unwrap();
                 assert!(cluster.warnings().is_empty(), "{:?}", cluster.warnings());
+                let settings = cluster.endpoint_settings();
+                assert!(!settings.ramps && !settings.sized_by_speed);
                 if nodes == Nodes::Both {
                     let cluster = Arc::new(cluster);
                     let channel = cluster.channel_named("main").unwrap();
