@@ -87,6 +87,15 @@ impl Verdict {
             Self::Noise => "",
         }
     }
+
+    /// In JSON.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Faster => "faster",
+            Self::Slower => "slower",
+            Self::Noise => "noise",
+        }
+    }
 }
 
 /// Runs of a side that tell what is noise on a machine that others use too.
@@ -132,7 +141,7 @@ fn compare(arguments: &Arguments) -> io::Result<ExitCode> {
                     "before_ns": before.median,
                     "after_ns": after.median,
                     "change_percent": percent,
-                    "verdict": verdict.word().to_lowercase(),
+                    "verdict": verdict.name(),
                 })
             );
         } else {
@@ -147,11 +156,16 @@ fn compare(arguments: &Arguments) -> io::Result<ExitCode> {
     }
     if !arguments.json {
         print!("{table}");
-        for name in before.keys().filter(|name| !after.contains_key(*name)) {
-            println!("only before: {name}");
-        }
-        for name in after.keys().filter(|name| !before.contains_key(*name)) {
-            println!("only after: {name}");
+    }
+    let gone = before.keys().filter(|name| !after.contains_key(*name));
+    let new = after.keys().filter(|name| !before.contains_key(*name));
+    let alone = gone.map(|name| ("before", name));
+    for (side, name) in alone.chain(new.map(|name| ("after", name))) {
+        if arguments.json {
+            let verdict = format!("only {side}");
+            println!("{}", json!({ "bench": name, "verdict": verdict }));
+        } else {
+            println!("only {side}: {name}");
         }
     }
     Ok(if has_slower && arguments.fail_if_slower {

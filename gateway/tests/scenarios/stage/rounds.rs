@@ -2,6 +2,7 @@
 //! over rounds that alternate.
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,13 +13,11 @@ use crate::support::report;
 /// Between two looks at what has arrived.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Rounds at most: a machine that is busy with other things gets more of them before a ratio is
-/// believed to be low.
-const ROUNDS_MOST: usize = 11;
-
-/// Rounds at least: none is believed to be high for a few, where ratios decide.
-fn rounds_least() -> usize {
-    if ratios_decide() { 7 } else { 3 }
+/// Rounds, from fewest to most. Where ratios decide there are so many, whatever they say: who stops
+/// when it looks good fools himself. Where only a floor does, a machine that is busy with other
+/// things gets more of them before a ratio is believed to be below it.
+fn rounds() -> RangeInclusive<usize> {
+    if ratios_decide() { 9..=9 } else { 3..=11 }
 }
 
 /// What arrived at a node, per channel and source: `main/a0`.
@@ -147,9 +146,8 @@ pub(crate) fn bound(most: f64) -> f64 {
     }
 }
 
-/// Measures in rounds until the median ratio of what a round answers (first over second) is
-/// `least` at least. Fails when it does not become so: with `MADGATE_RATIOS=1`, or when it does not
-/// come near.
+/// Measures in [`rounds`] whether the median ratio of what a round answers (first over second) is
+/// `least` at least. Fails when it is not: with `MADGATE_RATIOS=1`, or when it does not come near.
 pub(crate) fn alternate(what: &str, least: f64, mut round: impl FnMut() -> (f64, f64)) {
     let needed = if ratios_decide() {
         least
@@ -159,13 +157,14 @@ pub(crate) fn alternate(what: &str, least: f64, mut round: impl FnMut() -> (f64,
     let mut ratios = Vec::new();
     let mut firsts = Vec::new();
     let mut seconds = Vec::new();
-    while ratios.len() < ROUNDS_MOST {
+    let rounds = rounds();
+    while ratios.len() < *rounds.end() {
         let (first, second) = round();
         firsts.push(first);
         seconds.push(second);
         ratios.push(first / second);
         let is_enough = median(&ratios) >= needed;
-        if ratios.len() >= rounds_least() && is_enough {
+        if ratios.len() >= *rounds.start() && is_enough {
             break;
         }
     }
