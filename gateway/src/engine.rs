@@ -12,7 +12,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use madgate_gtm::transit::{Lane, LinkId, LinkLimits};
 use madgate_gtm::{Budget, Time, Transit};
-use madgate_tm::{LaneClass, Waker};
+use madgate_tm::{LaneClass, Protocol, Waker};
 use madgate_vchannel::cluster::{GatewaySettings, Handover};
 use madgate_vchannel::conductor::{Conductor, LinkRequest};
 use madgate_vchannel::{Cluster, NetworkId, NodeId};
@@ -55,6 +55,9 @@ pub(crate) struct Engine {
     starving: AtomicUsize,
     /// Whether anything is limited to a rate.
     keeps_rates: bool,
+    /// Bytes from which on a payload may go straight to where it leaves from: into a slot where any
+    /// of the networks lends these, or through a pipe.
+    pub(crate) straight_from_bytes: usize,
 }
 
 /// The flow table, and the links.
@@ -230,6 +233,13 @@ impl Engine {
             .iter()
             .map(|hub| cluster.network(hub.network).rate)
             .collect();
+        let settings = cluster.gateway_settings();
+        let lends = |hub: &Hub| cluster.network(hub.network).protocol != Protocol::Tcp;
+        let straight_from_bytes = if networks.iter().any(lends) {
+            settings.direct_bytes.min(settings.splice_from_bytes)
+        } else {
+            settings.splice_from_bytes
+        };
         let is_limited = |node| cluster.node_rate(node).is_some();
         let keeps_rates = rates.iter().any(Option::is_some)
             || shares.iter().any(|share| share.rate.is_some())
@@ -248,7 +258,8 @@ impl Engine {
             queued_peak_bytes: 0,
         };
         Self {
-            settings: cluster.gateway_settings().clone(),
+            settings: settings.clone(),
+            straight_from_bytes,
             router,
             cluster,
             node,

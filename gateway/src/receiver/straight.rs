@@ -163,7 +163,7 @@ impl Receiver {
         // Small parts of a large block come in between where credit was short.
         let bytes = header.payload_bytes().max(input.length_of_block(header));
         let settings = &self.engine.settings;
-        let is_large = bytes >= settings.direct_bytes.min(settings.splice_from_bytes);
+        let is_large = bytes >= self.engine.straight_from_bytes;
         let is_eligible = header.kind == Kind::Data && !header.flags.has(Flags::OPEN) && is_large;
         let is_longer = header.frame_bytes() > AHEAD_BYTES;
         if !is_eligible || !is_longer || input.rules.lane != Lane::Bulk {

@@ -25,7 +25,7 @@ const fn switch(path: &'static str, settings: &'static [&'static str]) -> Switch
 }
 
 /// Those that there are between TCP and TCP.
-const SWITCHES: [Switch; 18] = [
+const SWITCHES: [Switch; 17] = [
     switch("no batches", &["gateway.batch=64KiB", "gateway.depth=1"]),
     switch("no run to completion", &["gateway.handover=thread"]),
     switch(
@@ -37,7 +37,6 @@ const SWITCHES: [Switch; 18] = [
         "no gathered writes",
         &["gateway.gather=false", "endpoint.gather=false"],
     ),
-    switch("nothing straight through", &["gateway.direct=16MiB"]),
     switch("no pipes", &["gateway.splice=false"]),
     switch("low-water marks", &["tcp.low_water=true"]),
     switch(

@@ -2,12 +2,15 @@
 //! shows elsewhere than on the route that is measured.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use madgate_gtm::transit::Rate;
 use madgate_tm::Protocol;
+use madgate_tm::hsl::Card;
 use madgate_vchannel::Cluster;
 use madgate_vchannel::cluster::{
-    Channel, EndpointSettings, GatewaySettings, Network, compact_names, format_rate, format_size,
+    Channel, EndpointSettings, GatewaySettings, Network, compact_names, format_duration,
+    format_rate, format_size,
 };
 
 /// Names of nodes that are written at most, ranges counting as one.
@@ -49,10 +52,12 @@ pub(crate) struct Set {
 
 const POLICY: &str = "it says who gets how much, not what is fast";
 const CAP: &str = "it is a cap, and more of it is never slower";
+const LIVENESS: &str = "it says when a peer counts as gone, not what is fast";
+const MEANT: &str = "it is part of what the file means: every node has the same";
 const SWITCH: &str = "it saves work and never makes any; off, it shows whether a fault is its own";
 
 /// Every one of them.
-pub(crate) static SETTINGS: [Setting; 14] = [
+pub(crate) static SETTINGS: [Setting; 18] = [
     Setting {
         key: "mtu",
         meaning: "the largest fragment that the network shall carry",
@@ -88,6 +93,24 @@ pub(crate) static SETTINGS: [Setting; 14] = [
                 is_tcp.then(|| named.clone().unwrap_or_else(|| OF_SYSTEM.to_owned()))
             },
             OF_SYSTEM,
+        ),
+    },
+    Setting {
+        key: "keepalive",
+        meaning: "how long a connection may be silent before it is probed",
+        why: LIVENESS,
+        of: Of::Networks(
+            |network| of_tcp(network, network.tuning.tcp.keepalive),
+            "10s",
+        ),
+    },
+    Setting {
+        key: "user_timeout",
+        meaning: "how long a peer may acknowledge nothing before its connection is given up",
+        why: LIVENESS,
+        of: Of::Networks(
+            |network| of_tcp(network, network.tuning.tcp.user_timeout),
+            "30s",
         ),
     },
     Setting {
@@ -148,12 +171,30 @@ pub(crate) static SETTINGS: [Setting; 14] = [
         of: Of::Endpoint(|settings| settings.unsealed.to_string()),
     },
     Setting {
+        key: "device",
+        meaning: "what the card of remote write is",
+        why: MEANT,
+        of: Of::Networks(
+            |network| is_hsl(network).then(|| network.tuning.hsl.card.name().to_owned()),
+            "host",
+        ),
+    },
+    Setting {
         key: "provider",
         meaning: "with device libfabric: who moves the bytes",
-        why: "it is part of what the file means: every node has the same",
-        of: Of::Networks(provider, "the first that is offered"),
+        why: MEANT,
+        of: Of::Networks(provider, FIRST),
+    },
+    Setting {
+        key: "domain",
+        meaning: "with device libfabric: which interface",
+        why: "it is where the machine is connected",
+        of: Of::Networks(domain, BY_ADDRESS),
     },
 ];
+
+const FIRST: &str = "the first that is offered";
+const BY_ADDRESS: &str = "that of the address";
 
 const CARRIED: &str = "what its protocol carries";
 const FREE: &str = "none";
@@ -167,11 +208,27 @@ fn rate(rate: Option<Rate>) -> String {
     rate.map_or_else(|| FREE.to_owned(), format_rate)
 }
 
+fn of_tcp(network: &Network, time: Duration) -> Option<String> {
+    (network.protocol == Protocol::Tcp).then(|| format_duration(time))
+}
+
+fn is_hsl(network: &Network) -> bool {
+    network.protocol == Protocol::Hsl
+}
+
 fn provider(network: &Network) -> Option<String> {
     match &network.tuning.hsl.card {
-        madgate_tm::hsl::Card::Libfabric { provider, .. } => {
-            let first = || "the first that is offered".to_owned();
-            Some(provider.clone().unwrap_or_else(first))
+        Card::Libfabric { provider, .. } => {
+            Some(provider.clone().unwrap_or_else(|| FIRST.to_owned()))
+        }
+        _ => None,
+    }
+}
+
+fn domain(network: &Network) -> Option<String> {
+    match &network.tuning.hsl.card {
+        Card::Libfabric { domain, .. } => {
+            Some(domain.clone().unwrap_or_else(|| BY_ADDRESS.to_owned()))
         }
         _ => None,
     }

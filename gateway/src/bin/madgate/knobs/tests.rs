@@ -288,19 +288,7 @@ fn tables_in_one_line_are_found_too() {
 /// of another.
 const NO_KNOBS: [(&str, &[&str]); 6] = [
     ("session", &["name", "key_file", "link_timeout"]),
-    (
-        "network",
-        &[
-            "name",
-            "protocol",
-            "keepalive",
-            "user_timeout",
-            "directory",
-            "trust",
-            "device",
-            "domain",
-        ],
-    ),
+    ("network", &["name", "protocol", "directory", "trust"]),
     ("node", &["name", "gateway", "addresses"]),
     ("channel", &["name", "networks"]),
     // Part of `wait`.
