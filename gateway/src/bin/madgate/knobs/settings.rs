@@ -51,7 +51,7 @@ pub(crate) struct Set {
 }
 
 const POLICY: &str = "it says who gets how much, not what is fast";
-const CAP: &str = "it is a cap, and more of it is never slower";
+const CAP: &str = "it is a cap, and what it is good for shows with many flows";
 const LIVENESS: &str = "it says when a peer counts as gone, not what is fast";
 const MEANT: &str = "it is part of what the file means: every node has the same";
 const SWITCH: &str = "it saves work and never makes any; off, it shows whether a fault is its own";

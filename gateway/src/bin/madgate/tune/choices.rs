@@ -211,7 +211,7 @@ pub(crate) fn count_combinations(choices: &[Choice], most: usize) -> Result<usiz
         .try_fold(1_usize, |all, choice| all.checked_mul(choice.values.len()))
         .filter(|all| *all <= most);
     all.ok_or_else(|| {
-        Failure::new(format!(
+        Failure::usage(format!(
             "these {} have more than {} combinations, too many for a sweep; name fewer with --knobs",
             counted(choices.len(), "knob"),
             crate::units::grouped(crate::files::wire::count(most))

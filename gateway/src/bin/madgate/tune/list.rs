@@ -120,11 +120,13 @@ gateway = { depth = 2, wait = "spin", memory = "64MiB" }
             "node.b[0-2].rate = 80Mbit/s (by default none)\n",
             "node.*.rate = none (the default)\n",
             "node.b[0-2].memory = 32MiB (by default that of [gateway] or [endpoint])\n",
-            "  yours to set, not searched: it is a cap, and more of it is never slower\n",
+            "  yours to set, not searched: it is a cap, and what it is good for shows with many flows\n",
+            "network.left.keepalive = 10s (the default)\n",
+            "network.left.user_timeout = 30s (the default)\n",
         ] {
             assert!(list.contains(part), "{part}: {list}");
         }
-        for foreign in ["slot_bytes", "urgent_slots", "provider"] {
+        for foreign in ["slot_bytes", "urgent_slots", "device", "provider", "domain"] {
             assert!(!list.contains(foreign), "{foreign}: {list}");
         }
     }

@@ -165,13 +165,20 @@ fn tune(tuning: &Tuning) -> Result<ExitCode, Failure> {
             return Ok(ExitCode::from(u8::try_from(exit_code(signal)).unwrap_or(1)));
         }
     };
+    // What was found is told, whatever becomes of the files: it took long enough.
+    let mut failed = None;
     if let (Some(target), Verdict::Better { .. }) = (target, report.verdict()) {
         let changed = plan.with(report.found());
         let changed = changed.map_err(Failure::new)?;
-        report.written = Some(target.write(&changed.text)?);
+        match target.write(&changed.text) {
+            Ok(written) => report.written = Some(written),
+            Err(failure) => failed = Some(failure),
+        }
     }
-    if let Some(html) = html {
-        html.write(&html::page(&report))?;
+    if let Some(html) = html
+        && let Err(failure) = html.write(&html::page(&report))
+    {
+        failed.get_or_insert(failure);
     }
     let text = if tuning.json {
         let json = serde_json::to_string(&report.json())?;
@@ -180,7 +187,10 @@ fn tune(tuning: &Tuning) -> Result<ExitCode, Failure> {
         report.text()
     };
     print(&text)?;
-    Ok(ExitCode::SUCCESS)
+    match failed {
+        None => Ok(ExitCode::SUCCESS),
+        Some(failure) => Err(failure),
+    }
 }
 
 fn prepare(tuning: &Tuning, plan: &Plan) -> Result<Option<Target>, Failure> {

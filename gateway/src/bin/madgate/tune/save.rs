@@ -15,8 +15,8 @@ pub(crate) struct Target {
     path: PathBuf,
     /// What it is called by who named it.
     shown: PathBuf,
-    /// Renamed when it is complete; removed when it is not needed.
-    beside: NamedTempFile,
+    /// Where it is made, to be renamed when it is complete.
+    folder: PathBuf,
     /// What has to be there still.
     expected: Option<String>,
 }
@@ -40,21 +40,19 @@ impl Target {
             .parent()
             .filter(|parent| !parent.as_os_str().is_empty())
             .unwrap_or(Path::new("."));
-        let mut beside = tempfile::Builder::new();
-        let beside = beside
-            .prefix(".madgate-tune-")
-            .tempfile_in(folder)
-            .or_fail(what)?;
+        let folder = folder.to_owned();
+        // Not kept: who is killed while it measures leaves nothing.
+        drop(file_in(&folder).or_fail(what)?);
         Ok(Self {
             path,
             shown,
-            beside,
+            folder,
             expected: expected.map(str::to_owned),
         })
     }
 
     /// Writes the file, and returns what it is called.
-    pub(crate) fn write(mut self, text: &str) -> Result<PathBuf, Failure> {
+    pub(crate) fn write(self, text: &str) -> Result<PathBuf, Failure> {
         let shown = self.shown;
         let what = || format!("cannot write {}", shown.display());
         if let Some(expected) = &self.expected
@@ -65,19 +63,32 @@ impl Target {
                 shown.display()
             )));
         }
-        self.beside.write_all(text.as_bytes()).or_fail(what)?;
+        let mut beside = file_in(&self.folder).or_fail(what)?;
+        beside.write_all(text.as_bytes()).or_fail(what)?;
         // As those were who may read the file before; a new one is as the system has it.
         let permissions = match fs::metadata(&self.path) {
             Ok(present) => present.permissions(),
             Err(_) => std::os::unix::fs::PermissionsExt::from_mode(NEW_MODE),
         };
-        let file = self.beside.as_file();
+        let file = beside.as_file();
         file.set_permissions(permissions)
             .and_then(|()| file.sync_all())
             .or_fail(what)?;
-        self.beside.persist(&self.path).or_fail(what)?;
+        // A file that something is mounted on, say, cannot be replaced, which shows only here.
+        let persisted = beside.persist(&self.path);
+        let replaced = persisted.map_err(|error| error.error).or_fail(what);
+        replaced.map_err(|failure| failure.advising("name another file"))?;
         Ok(shown)
     }
+}
+
+/// A file that is made there, and removed unless it gets a name.
+fn file_in(folder: &Path) -> std::io::Result<NamedTempFile> {
+    let made = tempfile::Builder::new()
+        .prefix(".madgate-tune-")
+        .tempfile_in(folder);
+    // Its path, which the error has too, is nobody's concern.
+    made.map_err(|error| error.kind().into())
 }
 
 /// Permissions of a file that was not there: cluster files hold no secrets.
@@ -127,8 +138,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("file");
         fs::write(&file, "old").unwrap();
-        drop(Target::prepare(&file, Some("old")).unwrap());
         let target = Target::prepare(&file, Some("old")).unwrap();
+        assert_eq!(
+            names(folder.path()),
+            ["file"],
+            "not even while it is measured"
+        );
         fs::write(&file, "of somebody else").unwrap();
         let failure = target.write("new").unwrap_err().to_string();
         assert!(failure.contains("changed meanwhile"), "{failure}");

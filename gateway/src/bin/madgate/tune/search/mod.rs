@@ -8,7 +8,8 @@
 //!           taken over when they are surely better, dropped when they are not
 //!           (again, around what has been found, while that changes anything;
 //!           or, where nothing was found, with values that there was no time for)
-//!   verify  what was found against what was there, in fresh pairs
+//!   verify  what was found against what was there, in fresh pairs; or, where nothing was, what
+//!           looked best of what there was no time to race
 //! ```
 //!
 //! A figure by itself says little, as machines are busy at times. So nothing is compared but
@@ -221,7 +222,13 @@ pub(crate) fn search<S: Surface>(
         }
     }
     search.go_on_with_the_rest()?;
-    let found = search.incumbent.clone();
+    let mut found = search.incumbent.clone();
+    if found == present(dimensions)
+        && let Some((_, point)) = search.undecided.take()
+    {
+        // No race had the time to decide about it; the verdict's pairs may.
+        found = point;
+    }
     search.conclude(found)
 }
 
@@ -237,6 +244,8 @@ struct Search<'a, S> {
     steps: Vec<Step>,
     /// Points that cannot be had.
     refused: Vec<Point>,
+    /// What looked best of what no race has decided about, and how many times as good it looked.
+    undecided: Option<(f64, Point)>,
     /// Whether nothing was found among the values that were looked at, and others are.
     is_late: bool,
     /// What was looked at.
@@ -263,6 +272,7 @@ impl<'a, S: Surface> Search<'a, S> {
             incumbent: present(dimensions),
             steps: Vec::new(),
             refused: Vec::new(),
+            undecided: None,
             is_late: false,
             // What is there is looked at all the time.
             seen: present_values
@@ -280,7 +290,7 @@ impl<'a, S: Surface> Search<'a, S> {
         let defaults: Point = self.dimensions.iter().map(|knob| knob.default).collect();
         if defaults != self.incumbent {
             self.learn_cost()?;
-            self.challenge(defaults)?;
+            self.challenge(defaults, 1.0)?;
         }
         Ok(())
     }

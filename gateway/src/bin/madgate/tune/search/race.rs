@@ -39,7 +39,8 @@ impl<S: Surface> Search<'_, S> {
             if candidate.promise() < least {
                 break;
             }
-            let Some(gain) = self.challenge(candidate.tried.from(&self.incumbent))? else {
+            let promise = candidate.promise();
+            let Some(gain) = self.challenge(candidate.tried.from(&self.incumbent), promise)? else {
                 lost += 1;
                 continue;
             };
@@ -52,11 +53,30 @@ impl<S: Surface> Search<'_, S> {
             }
             candidates.sort_by(|one, other| other.promise().total_cmp(&one.promise()));
         }
+        if let Some(next) = candidates.first() {
+            self.note_undecided(next.tried.from(&self.incumbent), next.promise());
+        }
         Ok(has_changed)
     }
 
-    /// Races a point; by how many times it is better, where it is surely so and has been taken over.
-    pub(super) fn challenge(&mut self, point: Point) -> Result<Option<f64>, S::Error> {
+    /// There was no time for a race that decides about a point.
+    fn note_undecided(&mut self, point: Point, promise: f64) {
+        let is_best = self
+            .undecided
+            .as_ref()
+            .is_none_or(|(best, _)| promise > *best);
+        if promise >= LEAST_PROMISE_BEFORE_OTHERS && is_best {
+            self.undecided = Some((promise, point));
+        }
+    }
+
+    /// Races a point that looked `promise` times as good as what is in force; by how many times it is
+    /// better, where it is surely so and has been taken over.
+    pub(super) fn challenge(
+        &mut self,
+        point: Point,
+        promise: f64,
+    ) -> Result<Option<f64>, S::Error> {
         let present = self.incumbent.clone();
         if point == present {
             // A trade that was taken has brought it.
@@ -71,7 +91,13 @@ impl<S: Surface> Search<'_, S> {
             ratios.push(ratio);
             standing = Estimate::of(&ratios).map_or(Standing::Open, |ratio| stands(&ratio));
         }
-        let Some(ratio) = Estimate::of(&ratios) else {
+        let ratio = Estimate::of(&ratios);
+        self.undecided.take_if(|(_, it)| *it == point);
+        if standing == Standing::Open && !self.refused.contains(&point) {
+            let promise = ratio.as_ref().map_or(promise, |ratio| ratio.median);
+            self.note_undecided(point.clone(), promise);
+        }
+        let Some(ratio) = ratio else {
             return Ok(None);
         };
         let is_taken = standing == Standing::Won;

@@ -148,6 +148,25 @@ fn time_that_no_verdict_needs_is_for_values_that_nobody_has_looked_at() {
     assert!(found >= 8, "{found} of 20");
 }
 
+#[test]
+fn what_looked_good_and_could_not_be_raced_is_what_the_verdict_is_about() {
+    let mut found = 0;
+    for seed in 0..20 {
+        let factors: [&[f64]; 6] = [
+            &[1.0, 2.0],
+            &[1.0; 4],
+            &[1.0; 4],
+            &[1.0; 4],
+            &[1.0; 4],
+            &[1.0; 4],
+        ];
+        let mut surface = Made::new(&factors, 0.05, seed);
+        let (point, _) = surface.searched(11);
+        found += usize::from(point == [1, 0, 0, 0, 0, 0]);
+    }
+    assert!(found >= 10, "{found} of 20");
+}
+
 const HILLS: [&[f64]; 8] = [
     &[1.0, 1.15, 1.3, 1.2, 0.8],
     &[1.0, 0.9, 0.7],
