@@ -2,9 +2,12 @@
 
 use std::error::Error;
 use std::fmt;
+use std::process::ExitCode;
 
 /// Why a command ended without doing what it was asked to.
 pub(crate) struct Failure {
+    /// Whether the command line is at fault.
+    is_usage: bool,
     what: String,
     cause: Option<Box<dyn Error + Send + Sync>>,
 }
@@ -13,9 +16,28 @@ impl Failure {
     /// A failure that needs no cause to be understood.
     pub(crate) fn new(what: impl Into<String>) -> Self {
         Self {
+            is_usage: false,
             what: what.into(),
             cause: None,
         }
+    }
+
+    /// Arguments that do not fit together: nothing was done.
+    pub(crate) fn usage(what: impl Into<String>) -> Self {
+        Self {
+            is_usage: true,
+            ..Self::new(what)
+        }
+    }
+
+    /// How the process ends: operation.md says which code is what.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        ExitCode::from(if self.is_usage { 2 } else { 1 })
+    }
+
+    /// With what to do about it.
+    pub(crate) fn advising(&self, advice: &str) -> Self {
+        Self::new(format!("{self}; {advice}"))
     }
 
     /// A failure with what caused it.
@@ -24,8 +46,8 @@ impl Failure {
         cause: impl Into<Box<dyn Error + Send + Sync>>,
     ) -> Self {
         Self {
-            what: what.into(),
             cause: Some(cause.into()),
+            ..Self::new(what)
         }
     }
 }
@@ -47,10 +69,7 @@ impl<E: Error + Send + Sync + 'static> From<E> for Failure {
         let what = error.to_string();
         match error.source() {
             None => Self::new(what),
-            Some(_) => Self {
-                what: String::new(),
-                cause: Some(Box::new(error)),
-            },
+            Some(_) => Self::caused("", error),
         }
     }
 }

@@ -98,7 +98,7 @@ fn main() -> ExitCode {
         .and_then(|()| command.action.run());
     let code = result.unwrap_or_else(|failure| {
         output::say(&format!("madgate: {failure}"));
-        ExitCode::FAILURE
+        failure.exit_code()
     });
     logging::settle();
     code

@@ -151,8 +151,13 @@ fn exponent(bytes: usize) -> f64 {
     crate::units::float(count(bytes.max(1))).log2()
 }
 
+/// The size that a tick is at; ticks between powers of two have none.
 fn size_at(exponent: f64) -> String {
-    format_size(count(whole(exponent.exp2())))
+    if exponent.fract() == 0.0 {
+        format_size(count(whole(exponent.exp2())))
+    } else {
+        String::new()
+    }
 }
 
 #[expect(
@@ -167,6 +172,12 @@ fn whole(value: f64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ticks_are_at_powers_of_two() {
+        assert_eq!(size_at(16.0), "64KiB");
+        assert_eq!(size_at(16.5), "");
+    }
 
     fn chart() -> Chart {
         let mut chart = Chart {

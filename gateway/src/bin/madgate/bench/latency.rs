@@ -33,21 +33,30 @@ pub(super) fn pingpong(partner: Partner<'_>, size: usize, plan: &Plan) -> Result
     })
 }
 
+/// What an empty answer takes: half a round trip of empty messages.
+pub(super) fn answer(partner: Partner<'_>, plan: &Plan) -> Result<Duration, Failure> {
+    let trips = trips(partner, 0, plan, Order::Echo, |time| time / 2)?;
+    Ok(Duration::from_nanos(trips.value_at_quantile(0.5)))
+}
+
 /// The time that messages take in one direction: that of a message and an empty answer, less
-/// half a round trip of empty messages (paper 003, 3.1).
-pub(super) fn one_way(partner: Partner<'_>, size: usize, plan: &Plan) -> Result<OneWay, Failure> {
-    let back = trips(partner, 0, plan, Order::Echo, |time| time / 2)?;
-    let back = Duration::from_nanos(back.value_at_quantile(0.5));
+/// that of the [`answer`] (paper 003, 3.1).
+pub(super) fn one_way(
+    partner: Partner<'_>,
+    size: usize,
+    answer: Duration,
+    plan: &Plan,
+) -> Result<OneWay, Failure> {
     let message_bytes = count(size);
     let histogram = trips(partner, size, plan, Order::Take { message_bytes }, |time| {
-        time.saturating_sub(back)
+        time.saturating_sub(answer)
     })?;
     let times = Percentiles::of(&histogram);
     let median = Duration::from_nanos(histogram.value_at_quantile(0.5));
     Ok(OneWay {
         message_bytes: size,
         messages: histogram.len(),
-        answer_us: back.as_secs_f64() * 1e6,
+        answer_us: answer.as_secs_f64() * 1e6,
         mb_per_s: mb_per_s(message_bytes, median.max(Duration::from_nanos(1))),
         times,
     })

@@ -120,7 +120,7 @@ fn burst_of(message_bytes: usize) -> usize {
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let (Some(path), Some(kind)) = (&arguments.cluster, arguments.kind) else {
         if arguments.time.len() > 1 {
-            return Err(Failure::new(
+            return Err(Failure::usage(
                 "--figure6 measures each point for one --time, and there are several",
             ));
         }
@@ -134,7 +134,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         });
     };
     if let Some(what) = arguments.misplaced(kind) {
-        return Err(Failure::new(format!(
+        return Err(Failure::usage(format!(
             "{} does nothing with {what}",
             kind.name()
         )));
@@ -162,7 +162,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     match (kind, arguments.node.as_slice(), arguments.to.as_slice()) {
         (Kind::Many, nodes, to) => bench.many(path, nodes, to),
         (_, [node], [to]) => bench.alone(path, node, to),
-        _ => Err(Failure::new(
+        _ => Err(Failure::usage(
             "only `many` is measured with several nodes; name one with --node and one with --to",
         )),
     }
@@ -206,12 +206,17 @@ impl Bench<'_> {
             for beside in self.loads(load, &plan)? {
                 // Gateways count what is measured, and nothing before it.
                 if let Some(before) = plan.before() {
-                    self.measure(partner, beside, size, &before, None)?;
+                    self.measure(partner, beside, size, &before, (None, None))?;
                 }
+                let answer = match self.kind {
+                    Kind::Ping => Some(latency::answer(partner, &plan.counted())?),
+                    _ => None,
+                };
                 let watch = Watch::start();
                 gateways.begin()?;
                 let interval = self.arguments.interval;
-                let figures = self.measure(partner, beside, size, &plan.counted(), interval)?;
+                let with = (answer, interval);
+                let figures = self.measure(partner, beside, size, &plan.counted(), with)?;
                 let seen = gateways.end()?;
                 let doubts = doubts::doubts(spinners, watch.end());
                 let partner = partner.name().to_owned();
@@ -249,14 +254,17 @@ impl Bench<'_> {
         beside: Option<Beside<'_>>,
         size: usize,
         plan: &Plan,
-        interval: Option<Duration>,
+        (answer, interval): (Option<Duration>, Option<Duration>),
     ) -> Result<Figures, Failure> {
         let arguments = self.arguments;
         if let Some((load, part)) = beside {
             return Ok(Figures::Latency(load.beside(partner, size, part, plan)?));
         }
         let found = match self.kind {
-            Kind::Ping => Figures::OneWay(latency::one_way(partner, size, plan)?),
+            Kind::Ping => {
+                let answer = answer.unwrap_or_default();
+                Figures::OneWay(latency::one_way(partner, size, answer, plan)?)
+            }
             Kind::Stream | Kind::Flood => {
                 let direction = arguments.direction;
                 let progress = Progress::every(interval, arguments.json, size, direction);
