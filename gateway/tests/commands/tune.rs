@@ -146,6 +146,8 @@ fn a_dry_run_writes_nothing_and_says_what_it_did() {
     }
     assert_eq!(text(&world), before);
     assert_tidy(&world);
+    // Nodes may be about to go back to their own values: whoever measures next waits for that.
+    assert_way(&world);
 }
 
 /// What is expected is told by those who ask for it, and where the tuner fails.

@@ -17,6 +17,8 @@ use crate::service::talk::{self, Incoming, send_payload, send_payload_tracked};
 const SILENCE_MARGIN: Duration = Duration::from_secs(10);
 /// How much longer than that nothing at all may move.
 const STILLNESS_MARGIN: Duration = Duration::from_secs(5);
+/// How soon somebody is greeted again who has answered once and then no more.
+const GREETED_WITHIN: Duration = Duration::from_secs(2);
 /// How soon an order is repeated that is not answered.
 const REPEAT_AFTER: Duration = Duration::from_millis(250);
 
@@ -76,9 +78,27 @@ impl<'a> Partner<'a> {
 
     /// Talks to the other end for the first time, so that it is this one that is named if it is
     /// not there.
+    ///
+    /// One that answers may be about to go back to other values, as nodes do that have just been tuned,
+    /// and who comes after it knows of no bench: it is greeted again.
     pub(super) fn greet(&self) -> Result<(), Failure> {
-        let tag = self.order(Order::Echo)?;
-        self.stop_counting(tag, 0)
+        let deadline = Instant::now() + self.silence_limit();
+        let mut was_left = false;
+        loop {
+            let rest = deadline.saturating_duration_since(Instant::now());
+            let tag = match self.order_within(Order::Echo, rest) {
+                // What was said to the one before is lost, which is told once.
+                Err(_) if std::mem::take(&mut was_left) => continue,
+                tag => tag?.ok_or_else(|| self.silence())?,
+            };
+            match self.stop_within(tag, GREETED_WITHIN)? {
+                Some(Answer::Report(report)) => {
+                    return all_arrived(0, report.arrived, report.wrong);
+                }
+                Some(_) => return Err(self.nonsense()),
+                None => was_left = true,
+            }
+        }
     }
 
     /// Ends what was ordered, where the other end sends nothing; returns what it says then.
