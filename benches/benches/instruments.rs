@@ -4,6 +4,7 @@
 #![allow(missing_docs, reason = "criterion's macros make public functions")]
 
 use std::hint::black_box;
+use std::time::Instant;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use madgate_gateway::benching::Instruments;
@@ -14,6 +15,7 @@ fn instruments(criterion: &mut Criterion) {
     group.bench_function("a stage of a batch ends", |bencher| {
         bencher.iter(|| instruments.end_stage());
     });
+    group.bench_function("a look at the clock", |bencher| bencher.iter(Instant::now));
     group.bench_function("a piece leaves", |bencher| {
         bencher.iter(|| instruments.note_piece(black_box(1), black_box(256 << 10)));
     });

@@ -21,6 +21,9 @@ const CATCH_UP: Duration = Duration::from_millis(10);
 
 const MESSAGES: [usize; 64] = [200_000; 64];
 
+/// What the network is over that a gateway sends into, here from TCP.
+const RIGHTS: [&str; 3] = ["tcp", "shm", "hsl"];
+
 /// Sends the messages, and returns bytes per second.
 fn rate_of(from: &Node, to: &Node, name: &str) -> f64 {
     // The way is open, and its window.
@@ -46,15 +49,15 @@ fn assert_limited(rate: f64, what: &str) {
 
 /// A source, and two nodes beyond a gateway, with `network_keys` for the network that they are on
 /// and `node_keys` for the first of them.
-fn two_receivers(network_keys: &str, node_keys: &str) -> (World, Gateway, [Node; 3]) {
+fn two_receivers(right: &str, network_keys: &str, node_keys: &str) -> (World, Gateway, [Node; 3]) {
     let world = World::new("")
-        .networks(&[("left", "tcp"), ("right", "tcp")])
+        .networks(&[("left", "tcp"), ("right", right)])
         .and(network_keys)
         .node("a0", &[("left", "tcp")])
-        .node("gw", &[("left", "tcp"), ("right", "tcp")])
-        .node("b0", &[("right", "tcp")])
+        .node("gw", &[("left", "tcp"), ("right", right)])
+        .node("b0", &[("right", right)])
         .and(node_keys)
-        .node("b1", &[("right", "tcp")])
+        .node("b1", &[("right", right)])
         .channel("main", &["left", "right"]);
     let gateway = world.gateway("gw");
     let nodes = ["a0", "b0", "b1"].map(|name| world.node_of(name));
@@ -93,51 +96,61 @@ fn a_gateway_sends_into_a_network_no_faster_than_its_rate() {
 
 #[test]
 fn two_neighbours_share_the_rate_of_their_network() {
-    let (_world, _gateway, [a, b0, b1]) = two_receivers(RATE_TEXT, "");
-    let rates = thread::scope(|scope| {
-        let other = scope.spawn(|| rate_of(&a, &b1, "b1"));
-        [rate_of(&a, &b0, "b0"), other.join().unwrap()]
-    });
-    println!("shared: {:.2} and {:.2}", rates[0] / RATE, rates[1] / RATE);
-    // While both send, neither has much more than half; the last may have all for itself.
-    let slower = rates[0].min(rates[1]);
-    assert!(slower <= 0.6 * RATE, "{rates:?}");
+    for right in RIGHTS {
+        let (_world, _gateway, [a, b0, b1]) = two_receivers(right, RATE_TEXT, "");
+        let rates = thread::scope(|scope| {
+            let other = scope.spawn(|| rate_of(&a, &b1, "b1"));
+            [rate_of(&a, &b0, "b0"), other.join().unwrap()]
+        });
+        let [b0, b1] = rates.map(|rate| rate / RATE);
+        println!("{right}, shared: {b0:.2} and {b1:.2}");
+        // While both send, neither has much more than half; the last may have all for itself.
+        assert!(b0.min(b1) <= 0.6, "{right}: {rates:?}");
+    }
 }
 
 #[test]
 fn a_neighbour_has_a_rate_and_others_do_not() {
-    let (_world, _gateway, [a, b0, b1]) = two_receivers("", RATE_TEXT);
-    thread::scope(|scope| {
-        let slow = scope.spawn(|| rate_of(&a, &b0, "b0"));
-        let fast = rate_of(&a, &b1, "b1");
-        let slow = slow.join().unwrap();
-        assert_limited(slow, "to b0");
-        println!("to b1: {:.2} of the rate of b0", fast / RATE);
-    });
+    for right in RIGHTS {
+        let (_world, _gateway, [a, b0, b1]) = two_receivers(right, "", RATE_TEXT);
+        thread::scope(|scope| {
+            let slow = scope.spawn(|| rate_of(&a, &b0, "b0"));
+            let fast = rate_of(&a, &b1, "b1");
+            let slow = slow.join().unwrap();
+            assert_limited(slow, &format!("{right}, to b0"));
+            println!("{right}, to b1: {:.2} of the rate of b0", fast / RATE);
+        });
+    }
 }
 
 #[test]
 fn flows_of_a_channel_have_its_rate_each() {
-    let world = World::two("tcp", "tcp", "").and(RATE_TEXT);
-    let _gateway = world.gateway("gw");
-    let (a, b) = (world.node_of("a0"), world.node_of("b0"));
-    assert_limited(rate_of(&a, &b, "b0"), "a flow");
+    for right in RIGHTS {
+        let world = World::two("tcp", right, "").and(RATE_TEXT);
+        let _gateway = world.gateway("gw");
+        let (a, b) = (world.node_of("a0"), world.node_of("b0"));
+        assert_limited(rate_of(&a, &b, "b0"), &format!("{right}, a flow"));
+    }
 }
 
 /// A source, a gateway, and a node on a network with a rate; `main` between them.
-fn limited() -> World {
+fn limited(right: &str) -> World {
     World::new("")
-        .networks(&[("left", "tcp"), ("right", "tcp")])
+        .networks(&[("left", "tcp"), ("right", right)])
         .and(RATE_TEXT)
         .node("a0", &[("left", "tcp")])
-        .node("gw", &[("left", "tcp"), ("right", "tcp")])
-        .node("b0", &[("right", "tcp")])
+        .node("gw", &[("left", "tcp"), ("right", right)])
+        .node("b0", &[("right", right)])
         .channel("main", &["left", "right"])
 }
 
 #[test]
 fn channels_share_a_link_by_weight() {
-    let world = limited()
+    RIGHTS.into_iter().for_each(share_by_weight);
+}
+
+fn share_by_weight(right: &str) {
+    let world = limited(right)
         .and("weight = 4")
         .channel("light", &["left", "right"]);
     let _gateway = world.gateway("gw");
@@ -173,17 +186,21 @@ fn channels_share_a_link_by_weight() {
         let beside = received.load(Ordering::Relaxed);
         light.join().unwrap();
         println!(
-            "beside {} of weight 4: {beside} of weight 1",
+            "{right}, beside {} of weight 4: {beside} of weight 1",
             MESSAGES.len()
         );
-        assert!(beside < MESSAGES.len() * 7 / 8, "{beside}");
+        assert!(beside < MESSAGES.len() * 7 / 8, "{right}: {beside}");
     });
 }
 
 #[test]
 fn many_small_messages_leave_large_ones_their_share() {
+    RIGHTS.into_iter().for_each(share_with_small_ones);
+}
+
+fn share_with_small_ones(right: &str) {
     const SMALL: usize = 1000;
-    let world = limited().channel("small", &["left", "right"]);
+    let world = limited(right).channel("small", &["left", "right"]);
     let _gateway = world.gateway("gw");
     let (a, b) = (world.node_of("a0"), world.node_of("b0"));
     let small = |node: &Node| node.session.channel("small").unwrap();
@@ -223,8 +240,8 @@ fn many_small_messages_leave_large_ones_their_share() {
         let beside = received.load(Ordering::Relaxed) - before;
         is_over.store(true, Ordering::Relaxed);
         let large: usize = MESSAGES.iter().sum();
-        println!("beside {large} bytes of large messages: {beside} of small ones");
-        assert!(beside < 3 * large, "{beside}");
+        println!("{right}, beside {large} bytes of large messages: {beside} of small ones");
+        assert!(beside < 3 * large, "{right}: {beside}");
     });
 }
 
