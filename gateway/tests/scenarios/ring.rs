@@ -36,7 +36,7 @@ struct Settings {
 const SMALLEST: Settings = Settings {
     network: r#"
 mtu = "1KiB"
-socket_buffer = "4KiB"
+socket_buffer = "16KiB"
 unsent = "4KiB"
 urgent_unsent = "4KiB"
 "#,

@@ -3,13 +3,18 @@
 use std::net::{IpAddr, Ipv6Addr};
 use std::ops::Range;
 use std::path::PathBuf;
+use std::time::Duration;
 
+use madgate_gtm::transit::Rate;
 use madgate_tm::Endpoint;
 
 use super::id::{ChannelId, NetworkId, NodeId};
 use super::mistake::Report;
 use super::nodes::NodeGroup;
-use super::{Channel, Cluster};
+use super::{Channel, Cluster, format_duration, format_rate, format_size};
+
+/// Fragments that have to fit into a link's timeout, one after the other, at a rate.
+const RATE_MARGIN: u32 = 4;
 
 /// Checks a cluster; `networks` and `channels` are where each of them stands.
 pub(super) fn check(
@@ -26,6 +31,13 @@ pub(super) fn check(
     }
     for group in cluster.nodes.groups() {
         check_places(cluster, group, report);
+        if let Some(rate) = group.rate {
+            let name = cluster.node_name(NodeId(group.ranks.start));
+            for at in &group.addresses {
+                let to = format!("to node \"{name}\" over network");
+                check_rate(cluster, at.network, rate, &to, &group.span, report);
+            }
+        }
     }
     for group in cluster.nodes.groups().iter().filter(|group| group.gateway) {
         if group.addresses.len() == 1 {
@@ -137,6 +149,9 @@ fn check_network(cluster: &Cluster, network: NetworkId, span: &Range<usize>, rep
         let help = "write smaller `slots`, `urgent_slots` or `slot_bytes`";
         report.mistake(span, message, help);
     }
+    if let Some(rate) = described.rate {
+        check_rate(cluster, network, rate, "over network", span, report);
+    }
     let nodes = cluster.nodes_on(network).take(2).count();
     if nodes < 2 {
         let some = if nodes == 1 {
@@ -164,6 +179,38 @@ fn check_network(cluster: &Cluster, network: NetworkId, span: &Range<usize>, rep
         let node = cluster.node_name(NodeId(rank));
         let message = format!("network \"{name}\" has public addresses (\"{node}\" is {address})");
         let help = "frames travel in clear after the handshake: use a network that only members can reach, or a tunnel";
+        report.warning(span, message, help);
+    }
+}
+
+/// What waits for a rate looks to its source like what is never answered: one fragment must not take a good
+/// part of the time after which that is given up, as there is one of each flow.
+fn check_rate(
+    cluster: &Cluster,
+    network: NetworkId,
+    rate: Rate,
+    to: &str,
+    span: &Range<usize>,
+    report: &mut Report,
+) {
+    let described = cluster.network(network);
+    let over = |channel: &&Channel| channel.networks.binary_search(&network).is_ok();
+    let channels = cluster.channels.iter().filter(over);
+    let most = channels.map(|channel| channel.mtu).max().unwrap_or(0);
+    let bytes = u64::from(most.min(described.largest_fragment_bytes()));
+    let millis = bytes.saturating_mul(1000) / rate.bytes_per_second();
+    let takes = Duration::from_millis(millis);
+    if takes > cluster.link_timeout / RATE_MARGIN {
+        let message = format!(
+            "a fragment of {} {to} \"{}\" takes {} at a rate of {}: flows that are opened meanwhile wait for \
+             it, and fail after {}",
+            format_size(bytes),
+            described.name,
+            format_duration(Duration::from_secs(takes.as_secs().max(1))),
+            format_rate(rate),
+            format_duration(cluster.link_timeout),
+        );
+        let help = "write a smaller `mtu` for the network, or a longer `link_timeout`";
         report.warning(span, message, help);
     }
 }

@@ -410,6 +410,27 @@ fn what_looks_odd_is_a_warning() {
 }
 
 #[test]
+fn a_rate_at_which_new_flows_would_fail_is_a_warning() {
+    // Of the file: fragments of 64 KiB, and links that are given up after 30 s.
+    let shm = "protocol = \"shm\"";
+    let with = |rate: &str| changed(shm, &format!("{shm}\n{rate}")).unwrap();
+    assert_eq!(with("rate = \"128kbit/s\"").warnings(), []);
+    let cluster = with("rate = \"64kbit/s\"");
+    let message = &cluster.warnings()[0].message;
+    let expected = "a fragment of 64KiB over network \"right\" takes 8s at a rate of 8000B/s";
+    assert!(message.starts_with(expected), "{message}");
+    assert!(message.ends_with("fail after 30s"), "{message}");
+    assert_eq!(with("rate = \"64kbit/s\"\nmtu = \"8KiB\"").warnings(), []);
+    let node = "name = \"b0\"";
+    let cluster = changed(node, &format!("{node}\nrate = \"8kbit/s\"")).unwrap();
+    let message = &cluster.warnings()[0].message;
+    assert!(
+        message.contains("to node \"b0\" over network \"right\" takes"),
+        "{message}"
+    );
+}
+
+#[test]
 fn the_digest_is_of_the_meaning() {
     let digest = demo().digest();
     let same = [

@@ -29,7 +29,10 @@ pub(super) fn all_keys() -> Vec<&'static str> {
     [&TCP_KEYS[..], &LOCAL_KEYS, &HSL_KEYS].concat()
 }
 
-/// Allowed kernel buffers, and bytes that it may hold unsent.
+/// Allowed kernel buffers. One that holds less than a segment of the loopback interface, twice, makes a
+/// sender wait for a timer with each.
+const SOCKET_BUFFER_BOUNDS: RangeInclusive<u64> = (16 << 10)..=(64 << 20);
+/// Allowed bytes that the kernel may hold unsent.
 const BUFFER_BOUNDS: RangeInclusive<u64> = (4 << 10)..=(64 << 20);
 /// Allowed sizes of a slot.
 const SLOT_BOUNDS: RangeInclusive<u64> = (5 << 10)..=(4 << 20) + (4 << 10);
@@ -69,7 +72,7 @@ pub(super) fn read_tuning(
     let count = |number: u64| usize::try_from(number).ok();
     let word = |number: u64| u32::try_from(number).ok();
     let tcp = &mut tuning.tcp;
-    if let Some(bytes) = fields.size("socket_buffer", &BUFFER_BOUNDS, report) {
+    if let Some(bytes) = fields.size("socket_buffer", &SOCKET_BUFFER_BOUNDS, report) {
         tcp.bulk_buffer_bytes = count(bytes).unwrap_or(tcp.bulk_buffer_bytes);
     }
     if let Some(bytes) = fields.size("unsent", &BUFFER_BOUNDS, report) {
