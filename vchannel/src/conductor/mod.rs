@@ -244,6 +244,8 @@ fn hint(endpoint: &Endpoint, error: &io::Error) -> String {
             "; all nodes of this network run as one user, who may make the folder {} and write in it",
             folder.display()
         ),
+        // What stands in the way there is named.
+        (Kind::AlreadyExists, Some(folder)) if folder.is_dir() => String::new(),
         (
             Kind::NotFound | Kind::NotADirectory | Kind::AlreadyExists | Kind::ReadOnlyFilesystem,
             Some(folder),
