@@ -219,7 +219,31 @@ impl SeenPipeline {
     }
 }
 
+/// The part of an answer that a message has to take for its time to be more than noise.
+const LEAST_OF_ANSWER: f64 = 0.1;
+
+impl OneWay {
+    /// Why its time may not be trusted: it is a difference, of which hardly anything is left.
+    fn doubt(&self) -> Option<String> {
+        (self.times.p50_us < LEAST_OF_ANSWER * self.answer_us).then(|| {
+            format!(
+                "a message and its empty answer took hardly longer than such an answer by itself ({:.1} us): \
+                 what is left is noise; measure pingpong instead",
+                self.answer_us
+            )
+        })
+    }
+}
+
 impl Figures {
+    /// Why what was found may not be trusted, where that shows in it.
+    pub(super) fn doubt(&self) -> Option<String> {
+        match self {
+            Self::OneWay(found) => found.doubt(),
+            Self::Latency(_) | Self::Throughput(_) | Self::Many(_) => None,
+        }
+    }
+
     /// Adds what was found to a chart: messages per second where these count, otherwise what
     /// each kind is about. What was measured `beside` the size is part of each curve's name.
     pub(super) fn chart(&self, by_messages: bool, beside: &str, chart: &mut Chart) {
@@ -323,4 +347,34 @@ pub(super) fn bandwidth(mb_per_s: f64) -> String {
 )]
 fn whole(rate: f64) -> u64 {
     rate.round() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_of_which_nothing_is_left_is_doubted() {
+        let found = |p50_us| {
+            let times = Percentiles {
+                min_us: 0.0,
+                mean_us: p50_us,
+                p50_us,
+                p90_us: p50_us,
+                p99_us: p50_us,
+                p999_us: p50_us,
+                max_us: p50_us,
+            };
+            Figures::OneWay(OneWay {
+                message_bytes: 8,
+                messages: 100,
+                answer_us: 34.1,
+                mb_per_s: 1.0,
+                times,
+            })
+        };
+        let doubt = found(0.0).doubt().unwrap();
+        assert!(doubt.contains("(34.1 us)"), "{doubt}");
+        assert_eq!(found(30.0).doubt(), None);
+    }
 }

@@ -218,7 +218,8 @@ impl Bench<'_> {
                 let with = (answer, interval);
                 let figures = self.measure(partner, beside, size, &plan.counted(), with)?;
                 let seen = gateways.end()?;
-                let doubts = doubts::doubts(spinners, watch.end());
+                let mut doubts = doubts::doubts(spinners, watch.end());
+                doubts.extend(figures.doubt());
                 let partner = partner.name().to_owned();
                 let ends = [node.to_owned(), partner];
                 self.tell(ends, plan.time, figures, &seen, &doubts)?;

@@ -96,6 +96,7 @@ impl<'a> Partner<'a> {
                     return all_arrived(0, report.arrived, report.wrong);
                 }
                 Some(_) => return Err(self.nonsense()),
+                None if Instant::now() >= deadline => return Err(self.silence()),
                 None => was_left = true,
             }
         }
