@@ -30,7 +30,7 @@ impl LentOut {
     pub(crate) fn new(bytes: Vec<u8>) -> Self {
         let mut bytes = ManuallyDrop::new(bytes);
         // Not of the slice: what this points to is all that was allocated.
-        let start = NonNull::new(bytes.as_mut_ptr()).unwrap_or(NonNull::dangling());
+        let start = NonNull::new(bytes.as_mut_ptr()).expect("a vector points somewhere");
         Self {
             memory: NonNull::slice_from_raw_parts(start, bytes.len()),
             capacity: bytes.capacity(),

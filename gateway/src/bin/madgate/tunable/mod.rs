@@ -135,7 +135,7 @@ impl<N: Node, F: Fn(&Arc<Cluster>) -> Result<N, Failure>> Tunable<N, F> {
     }
 
     fn give_up(&mut self, change: &Change, why: &str) {
-        tracing::warn!("cannot change to {}: {why}", change.what);
+        tracing::warn!("not yet {}: {why}", change.what);
         match change.trial {
             Some(trial) => self.trials.failed(trial, why),
             None => self.retry = Some(Instant::now() + RETRY),
