@@ -328,6 +328,31 @@ fn a_node_runs_once() {
 }
 
 #[test]
+fn what_is_no_socket_where_one_is_to_be_is_named_and_stays() {
+    let world = World::over("shm", "30s");
+    let cluster = world.cluster();
+    let described = madgate_vchannel::Cluster::read(&cluster).unwrap();
+    let right = described
+        .networks()
+        .iter()
+        .find(|it| it.name == "right")
+        .unwrap();
+    let folder = right.directory.as_ref().unwrap();
+    fs::create_dir_all(folder).unwrap();
+    let way = folder.join("gw.sock");
+    fs::write(&way, "somebody's").unwrap();
+    let arguments = ["gateway", cluster.to_str().unwrap(), "--node", "gw"].map(OsStr::new);
+    let (code, stderr) = words(&arguments);
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(
+        stderr.contains("gw.sock is no socket: move it away"),
+        "{stderr}"
+    );
+    assert!(!stderr.contains("as a folder"), "{stderr}");
+    assert_eq!(fs::read_to_string(&way).unwrap(), "somebody's");
+}
+
+#[test]
 fn a_key_that_others_can_read_is_refused() {
     use std::os::unix::fs::PermissionsExt;
     let world = World::new("30s");
