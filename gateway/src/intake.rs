@@ -213,8 +213,14 @@ pub(crate) fn copies_of(run: &Run) -> Copies {
 impl Shared {
     /// Notes which link has something to send.
     pub(crate) fn touch(&self, outcome: Outcome, touched: &mut Touched) {
-        if let Outcome::Send(link) = outcome {
-            self.touch_link(link, touched);
+        match outcome {
+            Outcome::Send(link) => self.touch_link(link, touched),
+            Outcome::SendBoth(links) => {
+                for link in links {
+                    self.touch_link(link, touched);
+                }
+            }
+            Outcome::Dropped => {}
         }
     }
 

@@ -154,7 +154,9 @@ impl Rules {
         let may_come = match header.kind() {
             Kind::Data => self.goes_ahead,
             Kind::Ping | Kind::Pong => self.lane == Lane::Urgent,
-            Kind::Credit | Kind::Refusal => self.lane == Lane::Urgent && !self.goes_ahead,
+            Kind::Credit | Kind::Refusal | Kind::Held => {
+                self.lane == Lane::Urgent && !self.goes_ahead
+            }
             Kind::Probe | Kind::Close | Kind::Lost => self.lane == Lane::Urgent && self.goes_ahead,
         };
         if !may_come {

@@ -59,7 +59,7 @@ pub use delivery::Delivery;
 pub use error::{CloseError, OpenError, PackError, TrySendError, UnpackError};
 pub use madgate_gtm::wire::{ReceiveMode, SendMode};
 pub use packing::Packing;
-pub use session::{Packed, Session};
+pub use session::{Packed, Progress, Session};
 pub use topology::{Hop, NoRoute, Route, Routes};
 pub use unpacking::Unpacking;
 

@@ -265,3 +265,42 @@ fn a_flow_that_waits_for_long_does_not_keep_another_waiting() {
     assert_limited(rate_of(&a, &b, "b0"), "beside one that waits");
     assert!(gateway.counters().queued_bytes > 0, "it still waits");
 }
+
+/// A flow is opened while another one's frame is paid for, which takes three times as long as links may be
+/// lost: it waits at the gateway that has the rate, and at none of the way is it taken for one that goes
+/// nowhere.
+#[test]
+fn a_flow_that_is_opened_waits_for_a_rate_for_as_long_as_it_takes() {
+    const LINK_TIMEOUT: Duration = Duration::from_secs(1);
+    for gateways in [1, 2] {
+        let names = ["g0", "g1"];
+        let networks = ["left", "middle", "right"];
+        let networks = &networks[2 - gateways..];
+        let over: Vec<_> = networks.iter().map(|network| (*network, "tcp")).collect();
+        let world = World::new(&format!("link_timeout = \"{LINK_TIMEOUT:?}\""));
+        let world = world.networks(&over).and("rate = \"64kbit/s\"");
+        let world = world.node("a0", &over[..1]);
+        let between = names.iter().zip(over.windows(2));
+        let world = between.fold(world, |world, (name, networks)| world.node(name, networks));
+        let world = world.node("b0", &over[gateways..]);
+        let world = world.channel("main", networks).channel("late", networks);
+        let _gateways: Vec<_> = names[..gateways]
+            .iter()
+            .map(|name| world.gateway(name))
+            .collect();
+        let (a, b) = (world.node_of("a0"), world.node_of("b0"));
+        let [a_late, b_late] = [&a, &b].map(|node| Node {
+            session: node.session.clone(),
+            channel: node.session.channel("late").unwrap(),
+        });
+        // Three seconds' bytes have left, and are to be paid for.
+        send_all(&a, "b0", &[24_000]);
+        receive_all(&b, &[24_000]);
+        let start = Instant::now();
+        send_all(&a_late, "b0", &[100]);
+        receive_all(&b_late, &[100]);
+        println!("{gateways} gateways: it waited for {:?}", start.elapsed());
+        assert!(start.elapsed() > 2 * LINK_TIMEOUT, "it had to wait");
+        assert!(a.session.progress().holdups > 0);
+    }
+}

@@ -194,6 +194,7 @@ pub fn outgoing(bytes: &[u8]) {
                     match header.kind {
                         Kind::Credit => outgoing.handle_credit(&header, now),
                         Kind::Refusal => outgoing.handle_refusal(&header, now),
+                        Kind::Held => outgoing.handle_held(&header),
                         _ => {}
                     }
                 }

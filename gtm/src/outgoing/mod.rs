@@ -12,8 +12,8 @@
 //!   [`poll_control`](Outgoing::poll_control); or both ways in one, for a small message with
 //!   nothing before it: [`try_transmit_alone`](Outgoing::try_transmit_alone);
 //! - **input from the network**: [`handle_credit`](Outgoing::handle_credit),
-//!   [`handle_refusal`](Outgoing::handle_refusal), [`handle_link_up`](Outgoing::handle_link_up),
-//!   [`handle_link_lost`](Outgoing::handle_link_lost);
+//!   [`handle_refusal`](Outgoing::handle_refusal), [`handle_held`](Outgoing::handle_held),
+//!   [`handle_link_up`](Outgoing::handle_link_up), [`handle_link_lost`](Outgoing::handle_link_lost);
 //! - **time**: [`next_deadline`](Outgoing::next_deadline), [`handle_timeout`](Outgoing::handle_timeout);
 //! - **state**: [`is_delivered`](Outgoing::is_delivered), [`retained_bytes`](Outgoing::retained_bytes),
 //!   [`take_failure`](Outgoing::take_failure), …
@@ -225,6 +225,8 @@ pub struct Outgoing<D> {
     changes: u64,
     /// How often it was interrupted.
     interruptions: u64,
+    /// How often a gateway said that something of it waits there.
+    holdups: u64,
 }
 
 impl<D: Clone> Outgoing<D> {
@@ -273,6 +275,7 @@ impl<D: Clone> Outgoing<D> {
             control: None,
             changes: 0,
             interruptions: 0,
+            holdups: 0,
         }
     }
 
@@ -443,6 +446,12 @@ impl<D: Clone> Outgoing<D> {
     #[must_use]
     pub const fn interruptions(&self) -> u64 {
         self.interruptions
+    }
+
+    /// How often a gateway has said, when it was asked, that something of it waits there.
+    #[must_use]
+    pub const fn holdups(&self) -> u64 {
+        self.holdups
     }
 
     /// Gives everything that is not delivered up: the flow fails, because its owner cannot

@@ -104,6 +104,27 @@ impl<D: Clone> Outgoing<D> {
         }
     }
 
+    /// A gateway has what was asked for, and it waits there for its turn, perhaps for a rate: it is
+    /// neither lost nor stuck.
+    pub fn handle_held(&mut self, held: &Header) {
+        debug_assert_eq!(held.kind, Kind::Held);
+        if held.label != self.label {
+            return;
+        }
+        match self.state {
+            State::Opening { .. } => {
+                self.holdups += 1;
+                self.stuck_since = None;
+            }
+            State::Open => {
+                self.holdups += 1;
+                let more = self.probes.saturating_add(RESEND_AFTER_PROBES);
+                self.patience = self.patience.max(more);
+            }
+            State::Closed { .. } | State::Failed(_) => {}
+        }
+    }
+
     /// The link to the first hop is up, for the first time or again.
     pub fn handle_link_up(&mut self, now: Time) {
         self.link_is_up = true;

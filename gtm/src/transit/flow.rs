@@ -175,6 +175,11 @@ impl<B> Flow<B> {
         (queue, &mut self.meter)
     }
 
+    /// Whether something of it has come and not left: it waits for its turn, or for a rate.
+    pub(super) fn is_held(&self) -> bool {
+        !self.is_idle() || self.received != self.forwarded
+    }
+
     pub(super) fn is_idle(&self) -> bool {
         self.urgent.frames.is_empty() && self.bulk.frames.is_empty()
     }

@@ -66,8 +66,10 @@ impl<B> Transit<B> {
             self.promise(index, true, now);
             return Outcome::Send(from);
         }
-        let is_still_here = !flow.is_idle() || flow.outstanding() != 0;
-        if is_still_here || header.end_position() != flow.granted {
+        if flow.is_held() {
+            return self.say_held(from, header);
+        }
+        if flow.outstanding() != 0 || header.end_position() != flow.granted {
             return Outcome::Dropped;
         }
         flow.forwarded = header.position;
@@ -165,13 +167,22 @@ impl<B> Transit<B> {
                 self.queue_control(towards_source, header);
                 Outcome::Send(towards_source)
             }
+            Kind::Held => {
+                self.queue_control(towards_source, header);
+                Outcome::Send(towards_source)
+            }
             Kind::Close | Kind::Lost => {
                 self.forget(index);
                 self.queue_control(towards_destination, header);
                 Outcome::Send(towards_destination)
             }
             Kind::Probe => {
+                let is_held = flow.is_held();
                 self.queue_control(towards_destination, header);
+                if is_held {
+                    self.say_held(towards_source, header);
+                    return Outcome::SendBoth([towards_source, towards_destination]);
+                }
                 Outcome::Send(towards_destination)
             }
             Kind::Data | Kind::Ping | Kind::Pong => Outcome::Dropped,
@@ -222,6 +233,12 @@ impl<B> Transit<B> {
                 link.turns_mut(lane).push_back(index);
             }
         }
+        Outcome::Send(to)
+    }
+
+    /// Tells a source that what it sent is here: however long that waits, it is not lost.
+    fn say_held(&mut self, to: LinkId, asked: &Header) -> Outcome {
+        self.queue_control(to, &Header::new(Kind::Held, asked.flow, asked.label));
         Outcome::Send(to)
     }
 

@@ -77,6 +77,8 @@ pub struct Run {
 pub enum Outcome {
     /// This link has something to send now.
     Send(LinkId),
+    /// These two have.
+    SendBoth([LinkId; 2]),
     /// Nothing to do: it was stale, or repeated what is known.
     Dropped,
 }

@@ -144,6 +144,11 @@ impl Gateway {
             .collect()
     }
 
+    fn kinds(&mut self, link: LinkId) -> Vec<Kind> {
+        let control = self.control(link);
+        control.iter().map(|header| header.kind).collect()
+    }
+
     fn granted(&mut self) -> u64 {
         let credits = self.control(self.near);
         assert_eq!((credits.len(), credits[0].kind), (1, Kind::Credit));
@@ -345,13 +350,13 @@ fn an_opening_that_is_repeated_is_answered_or_goes_again_or_is_still_here() {
     let mut gateway = Gateway::new(1 << 20);
     let header = opening_header(1, LABEL, 0);
     gateway.open_with(&header);
-    // Still here.
-    assert_eq!(gateway.open_with(&header), Outcome::Dropped);
+    // Still here, and so is what was taken and has not left.
+    assert_eq!(gateway.open_with(&header), Outcome::Send(gateway.near));
+    assert_eq!(gateway.kinds(gateway.near), [Kind::Held]);
     let taken = gateway.take(Lane::Urgent, usize::MAX);
-    assert_eq!(
-        (taken.len(), gateway.open_with(&header)),
-        (1, Outcome::Dropped)
-    );
+    assert_eq!(gateway.open_with(&header), Outcome::Send(gateway.near));
+    assert_eq!(gateway.kinds(gateway.near), [Kind::Held]);
+    assert_eq!(taken.len(), 1);
     gateway.transit.handle_departure(&taken[0].1, NOW);
     // Gone on, without an answer.
     assert_eq!(gateway.open_with(&header), Outcome::Send(gateway.far));
@@ -476,6 +481,43 @@ fn strangers_are_refused_once() {
     );
     // Credit and refusals of what is not known are of no use to anybody.
     assert_eq!(gateway.credit(1, 0, 1000), Outcome::Dropped);
+}
+
+#[test]
+fn a_probe_of_what_is_still_here_is_answered_and_goes_on() {
+    let mut gateway = Gateway::new(1 << 20);
+    gateway.open(1, 50_000);
+    let probe = Header::new(Kind::Probe, key(1), LABEL);
+    let ask = |gateway: &mut Gateway| {
+        let outcome = gateway.transit.handle_control(gateway.near, &probe, NOW);
+        let [near, far] = [gateway.near, gateway.far].map(|link| gateway.kinds(link));
+        (outcome, near, far)
+    };
+    gateway.run(1, OPENED, OPENED + 1128, Lane::Bulk).unwrap();
+    let both = Outcome::SendBoth([gateway.near, gateway.far]);
+    let held = (both, vec![Kind::Held], vec![Kind::Probe]);
+    assert_eq!(ask(&mut gateway), held);
+    let taken = gateway.take(Lane::Bulk, usize::MAX);
+    assert_eq!(ask(&mut gateway), held);
+    gateway.transit.handle_departure(&taken[0].1, NOW);
+    let passed = (Outcome::Send(gateway.far), vec![], vec![Kind::Probe]);
+    assert_eq!(ask(&mut gateway), passed);
+}
+
+#[test]
+fn a_gateway_ahead_that_holds_something_is_heard_by_the_source() {
+    let mut gateway = Gateway::new(1 << 20);
+    gateway.open_with(&opening_header(1, LABEL, 0));
+    gateway.forward(Lane::Urgent);
+    let held = |label| Header::new(Kind::Held, key(1), label);
+    let (near, far) = (gateway.near, gateway.far);
+    let mut hear = |link, label| {
+        let outcome = gateway.transit.handle_control(link, &held(label), NOW);
+        (outcome, gateway.kinds(gateway.near))
+    };
+    assert_eq!(hear(far, LABEL), (Outcome::Send(near), vec![Kind::Held]));
+    assert_eq!(hear(far, LABEL + 1), (Outcome::Dropped, vec![]));
+    assert_eq!(hear(near, LABEL), (Outcome::Dropped, vec![]));
 }
 
 #[test]

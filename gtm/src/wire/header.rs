@@ -284,7 +284,7 @@ impl Header {
                 }
                 self.message == 0 && self.block == 0 && self.offset == 0
             }
-            Kind::Lost => {
+            Kind::Lost | Kind::Held => {
                 self.position == 0 && self.message == 0 && self.block == 0 && self.offset == 0
             }
             Kind::Ping | Kind::Pong => {

@@ -24,6 +24,9 @@ pub enum Kind {
     Ping = 7,
     /// The answer to a ping.
     Pong = 8,
+    /// From a gateway back to the source, which asked with an opening or a probe: what it sent is
+    /// here, and waits for its turn to go on.
+    Held = 9,
 }
 
 impl Kind {
@@ -37,6 +40,7 @@ impl Kind {
             6 => Self::Lost,
             7 => Self::Ping,
             8 => Self::Pong,
+            9 => Self::Held,
             _ => return None,
         })
     }
@@ -44,7 +48,7 @@ impl Kind {
     /// Whether frames of this kind go from the flow's destination back to its source.
     #[must_use]
     pub const fn goes_back(self) -> bool {
-        matches!(self, Self::Credit | Self::Refusal | Self::Pong)
+        matches!(self, Self::Credit | Self::Refusal | Self::Pong | Self::Held)
     }
 }
 

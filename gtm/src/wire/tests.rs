@@ -199,6 +199,14 @@ fn golden() -> Vec<(&'static str, Vec<u8>, &'static str)> {
              00000000 00000000 0000000000000000",
         ),
         (
+            "what is held",
+            Header::new(Kind::Held, FLOW, LABEL)
+                .to_control_frame()
+                .to_vec(),
+            "0900 0201 06050403 0a090807 00000000 c86e2dee 0e0d0c0b 0000000000000000 \
+             00000000 00000000 0000000000000000",
+        ),
+        (
             "a ping",
             Header::echo(Kind::Ping, 0x3132_3334_3536_3738)
                 .to_control_frame()
@@ -449,9 +457,10 @@ fn control_that_cannot_be_is_refused() {
     let credit = Header::credit(FLOW, LABEL, 1, 2, 3);
     let probe = Header::new(Kind::Probe, FLOW, LABEL);
     let lost = Header::new(Kind::Lost, FLOW, LABEL);
+    let held = Header::new(Kind::Held, FLOW, LABEL);
     let ping = Header::echo(Kind::Ping, 1);
     let refusal = Header::refusal(FLOW, LABEL, Refusal::NoRoom, 0);
-    for right in [credit, probe, lost, ping, refusal] {
+    for right in [credit, probe, lost, held, ping, refusal] {
         assert_eq!(parse(&right), Ok(right));
         let with_payload = Header { length: 1, ..right };
         assert_eq!(parse(&with_payload), Err(WireError::TooLong(1)));
@@ -503,7 +512,7 @@ fn control_that_cannot_be_is_refused() {
 #[test]
 fn unknown_kinds_and_flags_are_refused() {
     let bytes = data_header(Flags::NONE, 1).to_bytes();
-    for kind in [0, 9, 255] {
+    for kind in [0, 10, 255] {
         let mut wrong = bytes;
         wrong[0] = kind;
         assert_eq!(Header::parse(&wrong), Err(WireError::UnknownKind(kind)));

@@ -129,6 +129,7 @@ impl SourceFlow {
         match header.kind {
             Kind::Credit => self.outgoing.handle_credit(header, now),
             Kind::Refusal => self.outgoing.handle_refusal(header, now),
+            Kind::Held => self.outgoing.handle_held(header),
             other => panic!("{other:?} arrived at a source"),
         }
     }

@@ -13,8 +13,8 @@ use super::mistake::Report;
 use super::nodes::NodeGroup;
 use super::{Channel, Cluster, format_duration, format_rate, format_size};
 
-/// Fragments that have to fit into a link's timeout, one after the other, at a rate.
-const RATE_MARGIN: u32 = 4;
+/// How long a fragment may take at a rate before that is odd: whatever else goes there waits for it.
+const FRAGMENT_WITHIN: Duration = Duration::from_secs(1);
 
 /// Checks a cluster; `networks` and `channels` are where each of them stands.
 pub(super) fn check(
@@ -183,8 +183,7 @@ fn check_network(cluster: &Cluster, network: NetworkId, span: &Range<usize>, rep
     }
 }
 
-/// What waits for a rate looks to its source like what is never answered: one fragment must not take a good
-/// part of the time after which that is given up, as there is one of each flow.
+/// Whatever goes where there is a rate waits for fragments that are being paid for, one of each flow.
 fn check_rate(
     cluster: &Cluster,
     network: NetworkId,
@@ -200,17 +199,15 @@ fn check_rate(
     let bytes = u64::from(most.min(described.largest_fragment_bytes()));
     let millis = bytes.saturating_mul(1000) / rate.bytes_per_second();
     let takes = Duration::from_millis(millis);
-    if takes > cluster.link_timeout / RATE_MARGIN {
+    if takes > FRAGMENT_WITHIN {
         let message = format!(
-            "a fragment of {} {to} \"{}\" takes {} at a rate of {}: flows that are opened meanwhile wait for \
-             it, and fail after {}",
+            "a fragment of {} {to} \"{}\" takes {} at a rate of {}: whatever else goes there waits for it",
             format_size(bytes),
             described.name,
-            format_duration(Duration::from_secs(takes.as_secs().max(1))),
+            format_duration(Duration::from_secs(takes.as_secs())),
             format_rate(rate),
-            format_duration(cluster.link_timeout),
         );
-        let help = "write a smaller `mtu` for the network, or a longer `link_timeout`";
+        let help = "write a smaller `mtu` for the network";
         report.warning(span, message, help);
     }
 }

@@ -78,7 +78,7 @@ impl Core {
             return Ok(());
         }
         match header.kind {
-            Kind::Credit | Kind::Refusal => self.handle_answer(link, header, now),
+            Kind::Credit | Kind::Refusal | Kind::Held => self.handle_answer(link, header, now),
             Kind::Ping => {
                 if let Some(link) = &mut self.links[link as usize] {
                     link.push_control(&Header::echo(Kind::Pong, header.position));
@@ -140,12 +140,14 @@ impl Core {
         if flow.link != link {
             return;
         }
-        if header.kind == Kind::Credit {
-            flow.flow.handle_credit(header, now);
-        } else {
-            flow.flow.handle_refusal(header, now);
-            tracing::debug!(flow = ?header.flow, reason = ?header.reason(), "flow refused");
-            self.note_failure(index, now);
+        match header.kind {
+            Kind::Credit => flow.flow.handle_credit(header, now),
+            Kind::Held => flow.flow.handle_held(header),
+            _ => {
+                flow.flow.handle_refusal(header, now);
+                tracing::debug!(flow = ?header.flow, reason = ?header.reason(), "flow refused");
+                self.note_failure(index, now);
+            }
         }
         self.wake_flow(index);
         self.note_deadline(index);

@@ -16,7 +16,7 @@
 //!   messages stay cheap; [`kept`]: how large blocks wait where they have arrived;
 //! - [`wait`]: how a caller waits (it drives), and who wakes whom; [`goal`]: what it waits for;
 //!   [`background`]: the thread that drives while no caller does; [`ticker`]: who looks whether
-//!   callers do.
+//!   callers do; [`progress`]: how far everything has come.
 
 mod alone;
 mod arrival;
@@ -35,6 +35,7 @@ mod input;
 mod kept;
 mod links;
 mod pool;
+mod progress;
 #[cfg(test)]
 mod tests;
 mod ticker;
@@ -66,6 +67,7 @@ pub(crate) use self::inbox::{Broken, Inbox, Taken};
 pub(crate) use self::input::Straight;
 pub(crate) use self::kept::{Contents, Parts};
 pub(crate) use self::links::{LaneOutput, LinkOutput};
+pub use self::progress::Progress;
 pub(crate) use self::whole::WholeMessage;
 use crate::channel::Channel;
 use crate::cluster::{Cluster, NodeId, WaitPolicy};

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use indicatif::{ProgressBar, ProgressStyle};
-use madgate_vchannel::{Channel, NodeId, PackError, UnpackError};
+use madgate_vchannel::{Channel, Delivery, NodeId, PackError, Progress, UnpackError};
 use thiserror::Error;
 
 use crate::failure::{Context, Failure};
@@ -96,6 +96,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         channel: &channel,
         to,
         tag: RandomState::new().build_hasher().finish(),
+        last: None,
+        progress: session.progress(),
     };
     // Not before something is sent, so that it does not stand beside what is logged before.
     let mut shown = None;
@@ -111,6 +113,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         },
     );
     let took = started.elapsed();
+    drop(destination);
     if let Some(bar) = shown {
         bar.finish_and_clear();
     }
@@ -192,6 +195,10 @@ struct Destination<'a> {
     channel: &'a Channel,
     to: NodeId,
     tag: u64,
+    /// The last message that was no question.
+    last: Option<Delivery>,
+    /// How far everything had come when somebody looked last.
+    progress: Progress,
 }
 
 /// Why the way to the receiver ended.
@@ -245,7 +252,24 @@ impl Peer for Destination<'_> {
     type Error = PeerError;
 
     fn send(&mut self, request: &Request) -> Result<(), PeerError> {
-        Ok(talk::send(self.channel, self.to, request.encode(self.tag))?)
+        let message = request.encode(self.tag);
+        if matches!(request, Request::Ask) {
+            talk::send(self.channel, self.to, message)?;
+        } else {
+            self.last = Some(talk::send_tracked(self.channel, self.to, message)?);
+        }
+        Ok(())
+    }
+
+    fn moves(&mut self) -> Result<bool, PeerError> {
+        // Questions that arrive say nothing of whoever is to answer them.
+        let is_under_way = match &self.last {
+            Some(last) => !last.is_delivered()?,
+            None => false,
+        };
+        let progress = self.channel.session().progress();
+        let has_moved = std::mem::replace(&mut self.progress, progress) != progress;
+        Ok(is_under_way && has_moved)
     }
 
     fn receive(&mut self, patience: Duration) -> Result<Option<Reply>, PeerError> {

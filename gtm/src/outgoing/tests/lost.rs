@@ -144,6 +144,35 @@ fn what_vanished_on_the_way_is_sent_again() {
 }
 
 #[test]
+fn what_a_gateway_still_has_is_not_sent_again() {
+    let mut source = Source::opened(1 << 20);
+    source.push_small();
+    let sent = source.frames();
+    for _ in 0..4 * RESEND_AFTER_PROBES {
+        source.wait();
+        assert_eq!(source.control(), Some(Kind::Probe));
+        source.held();
+        source.credit(SMALL, 1 << 20);
+        assert!(source.frames().is_empty());
+    }
+    // It has gone on, and vanished.
+    let mut unheld = 0;
+    let again = loop {
+        source.wait();
+        assert_eq!(source.control(), Some(Kind::Probe));
+        source.credit(SMALL, 1 << 20);
+        unheld += 1;
+        if let Some((header, _)) = source.frames().first() {
+            break *header;
+        }
+    };
+    assert!(again.is_bare_opening());
+    assert_eq!(unheld, RESEND_AFTER_PROBES);
+    source.credit(SMALL, 1 << 20);
+    assert_eq!(source.frames()[0].1, sent[0].1);
+}
+
+#[test]
 fn an_idle_flow_closes_however_often_it_is_polled() {
     let mut source = Source::opened(1 << 20);
     for _ in 0..10 {
@@ -345,6 +374,41 @@ fn waiting_for_memory_is_not_being_stuck() {
         source.wait();
     }
     assert!(!source.outgoing.has_failed());
+}
+
+#[test]
+fn waiting_for_its_turn_at_a_gateway_is_not_being_stuck() {
+    let mut source = Source::new();
+    source.push_small();
+    let opening = source.frames();
+    while source.now < Time(0) + GIVE_UP * 3 {
+        source.held();
+        source.wait();
+        assert_eq!(source.frames(), opening);
+    }
+    assert!(!source.outgoing.has_failed() && source.outgoing.holdups() > 3);
+    // Nobody says so any more.
+    let silent_since = source.now;
+    while !source.outgoing.has_failed() {
+        source.wait();
+        source.frames();
+    }
+    assert!(source.now >= silent_since + GIVE_UP);
+}
+
+#[test]
+fn an_answer_to_an_earlier_opening_says_nothing_of_this_one() {
+    let mut source = Source::new();
+    source.push_small();
+    source.frames();
+    let flow = source.outgoing.flow();
+    let old = Header::new(Kind::Held, flow, source.outgoing.label().wrapping_sub(1));
+    while !source.outgoing.has_failed() {
+        source.outgoing.handle_held(&old);
+        source.wait();
+        source.frames();
+    }
+    assert_eq!(source.outgoing.holdups(), 0);
 }
 
 #[test]

@@ -174,6 +174,12 @@ impl Source {
         self.outgoing.handle_credit(&credit, self.now);
     }
 
+    fn held(&mut self) {
+        let flow = self.outgoing.flow();
+        let held = Header::new(Kind::Held, flow, self.outgoing.label());
+        self.outgoing.handle_held(&held);
+    }
+
     fn refuse(&mut self, reason: Refusal, incarnation: u64) {
         let refusal = Header::refusal(FLOW, self.outgoing.label(), reason, incarnation);
         self.outgoing.handle_refusal(&refusal, self.now);

@@ -24,7 +24,7 @@ use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use madgate_vchannel::cluster::format_duration;
 use madgate_vchannel::{Channel, Cluster, NodeId, Session};
@@ -63,6 +63,17 @@ pub(crate) fn messages_per_s(
     let progress = Progress::none();
     let found = stream::stream(partner, size, Direction::There, &plan, &progress)?;
     Ok(found.messages_per_s)
+}
+
+/// How long it takes until a message, or a burst of small ones, is there and checked.
+pub(crate) fn time_of_one(
+    channel: &Channel,
+    node: NodeId,
+    size: usize,
+) -> Result<Duration, Failure> {
+    let started = Instant::now();
+    messages_per_s(channel, node, size, [Duration::ZERO; 2])?;
+    Ok(started.elapsed())
 }
 
 /// The median half round trip of lone messages, in microseconds, as `tune` measures it.
@@ -201,7 +212,7 @@ impl Bench<'_> {
         let nodes = gateways.nodes().chain([own, to]);
         let spinners = doubts::spinners(&cluster, nodes);
         partner.greet()?;
-        let _watchdog = self.watchdog(&cluster)?;
+        let watchdog = watchdog(&[&session])?;
         for (size, plan) in self.points() {
             for beside in self.loads(load, &plan)? {
                 // Gateways count what is measured, and nothing before it.
@@ -225,7 +236,7 @@ impl Bench<'_> {
                 self.tell(ends, plan.time, figures, &seen, &doubts)?;
             }
         }
-        drop(loader);
+        drop((loader, watchdog));
         leave(session, channel);
         self.draw()
     }
@@ -353,7 +364,7 @@ impl Bench<'_> {
         for partner in &partners {
             partner.greet()?;
         }
-        let _watchdog = self.watchdog(&cluster)?;
+        let watchdog = watchdog(&sessions.iter().collect::<Vec<_>>())?;
         for (size, plan) in self.points() {
             if let Some(before) = plan.before() {
                 stream::many(&partners, size, before.time)?;
@@ -367,18 +378,11 @@ impl Bench<'_> {
             let ends = [nodes.join(","), to.join(",")];
             self.tell(ends, plan.time, figures, &seen, &doubts)?;
         }
-        drop(ends);
+        drop((ends, watchdog));
         for session in sessions {
             crate::node::close(session);
         }
         self.draw()
-    }
-
-    /// For messages of all sizes.
-    fn watchdog(&self, cluster: &Cluster) -> Result<Watchdog, Failure> {
-        let sizes = self.points().into_iter().map(|(size, _)| size);
-        let largest = sizes.chain(self.arguments.load_size).max();
-        Watchdog::start(partner::stillness_limit(cluster), largest.unwrap_or(0))
     }
 
     /// Every size in every time.
@@ -455,6 +459,13 @@ impl Bench<'_> {
 fn write_svg(path: &Path, charts: &[Chart]) -> Result<(), Failure> {
     let svg = chart::svg(charts)?;
     fs::write(path, svg).or_fail(|| format!("cannot write {}", path.display()))
+}
+
+/// Ends this process when nothing moves in any of these sessions, which are of one cluster.
+fn watchdog(sessions: &[&Session]) -> Result<Watchdog, Failure> {
+    let limit = partner::stillness_limit(sessions[0].cluster());
+    let sessions = sessions.iter().map(|session| Session::clone(session));
+    Watchdog::start(sessions.collect(), limit)
 }
 
 /// A node that `own` can measure the way to.

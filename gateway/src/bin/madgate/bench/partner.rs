@@ -4,9 +4,8 @@ use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::time::{Duration, Instant};
 
-use madgate_vchannel::{Channel, Cluster, Delivery, NodeId, Unpacking};
+use madgate_vchannel::{Channel, Cluster, Delivery, NodeId, Progress, Unpacking};
 
-use super::watchdog;
 use crate::failure::Failure;
 use crate::service::order::{Answer, Order, Report};
 use crate::service::pattern::{Check, Messages};
@@ -56,9 +55,22 @@ impl<'a> Partner<'a> {
         limit: Duration,
     ) -> Result<Option<u64>, Failure> {
         let tag = RandomState::new().build_hasher().finish();
-        let deadline = Instant::now() + limit;
+        let mut deadline = Instant::now() + limit;
+        let session = self.channel.session();
+        let mut last: Option<(Delivery, Progress)> = None;
         while Instant::now() < deadline {
-            talk::send(self.channel, self.node, order.encode(tag))?;
+            // One that is on its way still, as slowly as that may be, is not overdue.
+            if let Some((order, before)) = &mut last
+                && !order.is_delivered()?
+            {
+                let now = session.progress();
+                if std::mem::replace(before, now) != now {
+                    deadline = Instant::now() + limit;
+                }
+            } else {
+                let order = talk::send_tracked(self.channel, self.node, order.encode(tag))?;
+                last = Some((order, session.progress()));
+            }
             match self.answer(tag, REPEAT_AFTER)? {
                 Some(Answer::Ready) => return Ok(Some(tag)),
                 Some(Answer::Busy) => {
@@ -82,22 +94,24 @@ impl<'a> Partner<'a> {
     /// One that answers may be about to go back to other values, as nodes do that have just been tuned,
     /// and who comes after it knows of no bench: it is greeted again.
     pub(super) fn greet(&self) -> Result<(), Failure> {
-        let deadline = Instant::now() + self.silence_limit();
         let mut was_left = false;
+        let mut deadline = None;
         loop {
-            let rest = deadline.saturating_duration_since(Instant::now());
-            let tag = match self.order_within(Order::Echo, rest) {
+            let tag = match self.order(Order::Echo) {
                 // What was said to the one before is lost, which is told once.
                 Err(_) if std::mem::take(&mut was_left) => continue,
-                tag => tag?.ok_or_else(|| self.silence())?,
+                tag => tag?,
             };
             match self.stop_within(tag, GREETED_WITHIN)? {
                 Some(Answer::Report(report)) => {
                     return all_arrived(0, report.arrived, report.wrong);
                 }
                 Some(_) => return Err(self.nonsense()),
-                None if Instant::now() >= deadline => return Err(self.silence()),
                 None => was_left = true,
+            }
+            let deadline = *deadline.get_or_insert_with(|| Instant::now() + self.silence_limit());
+            if Instant::now() >= deadline {
+                return Err(self.silence());
             }
         }
     }
@@ -108,9 +122,10 @@ impl<'a> Partner<'a> {
         answer.ok_or_else(|| self.silence())
     }
 
-    /// The same with a limit of its own; `None` if nothing is heard until then.
+    /// The same with a limit of its own, which begins when everything before it has arrived, as slowly
+    /// as that may go; `None` if nothing is heard until then.
     pub(super) fn stop_within(&self, tag: u64, limit: Duration) -> Result<Option<Answer>, Failure> {
-        self.send_stop(tag)?;
+        talk::send_tracked(self.channel, self.node, Order::Stop.encode(tag))?.wait()?;
         loop {
             match self.answer(tag, limit)? {
                 // The answer to an order that was repeated for nothing.
@@ -137,9 +152,7 @@ impl<'a> Partner<'a> {
     }
 
     pub(super) fn payload(&self, messages: &Messages, sequence: u64) -> Result<(), Failure> {
-        send_payload(self.channel, self.node, messages, sequence)?;
-        watchdog::note_move();
-        Ok(())
+        Ok(send_payload(self.channel, self.node, messages, sequence)?)
     }
 
     /// As [`payload`](Self::payload), for one whose delivery is waited for.
@@ -148,9 +161,12 @@ impl<'a> Partner<'a> {
         messages: &Messages,
         sequence: u64,
     ) -> Result<Delivery, Failure> {
-        let delivery = send_payload_tracked(self.channel, self.node, messages, sequence)?;
-        watchdog::note_move();
-        Ok(delivery)
+        Ok(send_payload_tracked(
+            self.channel,
+            self.node,
+            messages,
+            sequence,
+        )?)
     }
 
     /// Unpacks the next payload of the other end into `buffer`, which is as long.
@@ -235,10 +251,7 @@ impl<'a> Partner<'a> {
             match self.channel.begin_unpacking_within(left)? {
                 // Others may talk to this node too; they are not listened to.
                 Some(unpacking) if unpacking.source() != self.node => {}
-                unpacking => {
-                    watchdog::note_move();
-                    return Ok(unpacking);
-                }
+                unpacking => return Ok(unpacking),
             }
         }
     }

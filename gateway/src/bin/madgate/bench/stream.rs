@@ -10,7 +10,7 @@ use super::finding::{Flow, Many, Throughput};
 use super::latency::join;
 use super::partner::{Partner, all_arrived};
 use super::progress::Progress;
-use super::under_way::UnderWay;
+use super::under_way::{self, UnderWay};
 use super::{Direction, Plan, burst_of};
 use crate::failure::Failure;
 use crate::files::wire::count;
@@ -120,21 +120,22 @@ fn send_for(
 ) -> Result<u64, Failure> {
     let burst = burst_of(messages.size());
     let bytes = count(messages.size() * burst);
-    let mut under_way = UnderWay::of(time);
+    let weight = under_way::weight(burst, messages.size());
+    let mut under_way = UnderWay::of(time, weight);
     let mut sent = 0;
     loop {
         for _ in 1..burst {
             partner.payload(messages, sent)?;
             sent += 1;
         }
-        let mark = if under_way.wants_mark(bytes) {
+        let mark = if under_way.wants_mark(weight) {
             Some(partner.payload_tracked(messages, sent)?)
         } else {
             partner.payload(messages, sent)?;
             None
         };
         sent += 1;
-        under_way.note(bytes, mark)?;
+        under_way.note(weight, mark)?;
         note(bytes);
         if started.elapsed() >= time {
             return Ok(sent);

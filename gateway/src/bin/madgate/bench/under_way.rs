@@ -8,10 +8,14 @@ use std::time::{Duration, Instant};
 use madgate_vchannel::Delivery;
 
 use crate::failure::Failure;
+use crate::files::wire::count;
 use crate::units::float;
 
-/// Bytes that may be under way before it is known how fast they go.
-const FIRST_BYTES: u64 = 1 << 20;
+/// What may be under way before it is known how fast that goes, or one message more.
+const FIRST: u64 = 64 << 10;
+
+/// What a message counts for besides its own bytes: orders wait behind its header too.
+const MESSAGE_BYTES: usize = 64;
 
 /// Part of the time in which what is under way goes through.
 const PART: u32 = 4;
@@ -25,6 +29,8 @@ pub(super) struct UnderWay {
     started: Instant,
     /// In which what is under way may go through.
     part: Duration,
+    /// What may be under way however slow it goes.
+    least: u64,
     most: u64,
     sent: u64,
     delivered: u64,
@@ -32,36 +38,43 @@ pub(super) struct UnderWay {
     marks: VecDeque<(Delivery, u64)>,
 }
 
+/// What so many messages count for.
+pub(super) fn weight(messages: usize, message_bytes: usize) -> u64 {
+    count(messages * (message_bytes + MESSAGE_BYTES))
+}
+
 impl UnderWay {
-    /// Of a stream that is measured for so long.
-    pub(super) fn of(time: Duration) -> Self {
+    /// Of a stream that is measured for so long, and sends so much at once.
+    pub(super) fn of(time: Duration, weight: u64) -> Self {
+        let least = FIRST.max(weight);
         Self {
             started: Instant::now(),
             part: time / PART,
-            most: FIRST_BYTES,
+            least,
+            most: least,
             sent: 0,
             delivered: 0,
             marks: VecDeque::new(),
         }
     }
 
-    /// Whether the message that is sent next, with `bytes` before it, is to be a mark.
-    pub(super) fn wants_mark(&self, bytes: u64) -> bool {
+    /// Whether the message that is sent next, which is the last of this weight, is to be a mark.
+    pub(super) fn wants_mark(&self, weight: u64) -> bool {
         let last = self.marks.back().map_or(self.delivered, |(_, sent)| *sent);
-        self.sent + bytes - last >= self.most / MARKS
+        self.sent + weight - last >= self.most / MARKS
     }
 
-    /// So many bytes were sent, the last of which are of this message, if it is a mark. Waits until
-    /// there is room for more.
-    pub(super) fn note(&mut self, bytes: u64, mark: Option<Delivery>) -> Result<(), Failure> {
-        self.sent += bytes;
+    /// So much was sent, the last of it this message, if it is a mark. Waits until there is room for
+    /// more.
+    pub(super) fn note(&mut self, weight: u64, mark: Option<Delivery>) -> Result<(), Failure> {
+        self.sent += weight;
         self.marks.extend(mark.map(|mark| (mark, self.sent)));
         while self.sent - self.delivered > self.most
             && let Some((mark, sent)) = self.marks.pop_front()
         {
             mark.wait()?;
             self.delivered = sent;
-            self.most = most(sent, self.started.elapsed(), self.part);
+            self.most = most(sent, self.started.elapsed(), self.part).max(self.least);
         }
         Ok(())
     }
@@ -76,8 +89,9 @@ fn most(delivered: u64, took: Duration, part: Duration) -> u64 {
         clippy::cast_sign_loss,
         reason = "as above"
     )]
-    let bytes = (float(delivered) * parts).min(1e15) as u64;
-    bytes.max(FIRST_BYTES)
+    {
+        (float(delivered) * parts).min(1e15) as u64
+    }
 }
 
 #[cfg(test)]
@@ -88,15 +102,17 @@ mod tests {
     fn what_is_under_way_goes_through_in_time() {
         let second = Duration::from_secs(1);
         assert_eq!(most(8 << 20, second, second / 4), 2 << 20);
-        assert_eq!(most(250_000, second, second / 4), FIRST_BYTES);
+        assert_eq!(most(250_000, second, second / 4), 62_500);
         assert!(most(1 << 20, Duration::ZERO, second) > 1 << 40);
-        assert_eq!(most(1 << 20, Duration::ZERO, Duration::ZERO), FIRST_BYTES);
+        assert_eq!(most(1 << 20, Duration::ZERO, Duration::ZERO), 0);
     }
 
     #[test]
     fn marks_are_a_part_of_what_is_under_way() {
-        let under_way = UnderWay::of(Duration::from_secs(1));
-        assert!(!under_way.wants_mark(FIRST_BYTES / MARKS - 1));
-        assert!(under_way.wants_mark(FIRST_BYTES / MARKS));
+        for (weight, least) in [(72, FIRST), (1 << 20, 1 << 20)] {
+            let under_way = UnderWay::of(Duration::from_secs(1), weight);
+            assert!(!under_way.wants_mark(least / MARKS - 1));
+            assert!(under_way.wants_mark(least / MARKS));
+        }
     }
 }

@@ -20,7 +20,7 @@ pub(crate) const ASK_AFTER: Duration = Duration::from_secs(2);
 
 /// The same for the first reply. What is sent to a node that has just been restarted, while it
 /// is not known yet that it was, is lost; here this process is the one that was.
-const ASK_FIRST_AFTER: Duration = Duration::from_millis(250);
+pub(crate) const ASK_FIRST_AFTER: Duration = Duration::from_millis(250);
 
 /// How long the other end may say nothing at all, beyond the time that links may be lost for. It
 /// says something every few seconds, even while it writes.
@@ -36,6 +36,10 @@ pub(crate) trait Peer {
 
     /// The next reply, if one comes within `patience`; zero does not wait.
     fn receive(&mut self, patience: Duration) -> Result<Option<Reply>, Self::Error>;
+
+    /// Whether what was sent before the last questions is still on its way, and has moved since this was
+    /// asked the last time.
+    fn moves(&mut self) -> Result<bool, Self::Error>;
 
     /// How long a link on the way may be lost before the way counts as gone.
     fn link_timeout(&self) -> Duration;
@@ -327,6 +331,7 @@ impl<P: Peer, F: FnMut(u64)> Sender<'_, P, F> {
                     silence = Duration::ZERO;
                     self.reply(reply)?;
                 }
+                None if self.peer.moves().map_err(SendError::Peer)? => silence = Duration::ZERO,
                 None => {
                     silence += patience;
                     if silence >= limit {

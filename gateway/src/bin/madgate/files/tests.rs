@@ -15,7 +15,7 @@ use sha2::{Digest as _, Sha256};
 use super::read::AHEAD;
 use super::receive::Reception;
 use super::root::Root;
-use super::send::{ASK_AFTER, Peer, Report, SILENCE_MARGIN, SendError, send};
+use super::send::{ASK_AFTER, ASK_FIRST_AFTER, Peer, Report, SILENCE_MARGIN, SendError, send};
 use super::walk::Source;
 use super::wire::{CHUNK_BYTES, Reply, Request};
 
@@ -67,6 +67,10 @@ impl Peer for Direct {
         Ok(self.replies.pop_front())
     }
 
+    fn moves(&mut self) -> Result<bool, Infallible> {
+        Ok(false)
+    }
+
     fn link_timeout(&self) -> Duration {
         Duration::from_secs(30)
     }
@@ -77,6 +81,8 @@ struct Mute {
     answers: usize,
     asked: Vec<Request>,
     waited: Duration,
+    /// How often what was sent has moved when somebody looks.
+    moves: usize,
 }
 
 impl Peer for Mute {
@@ -95,6 +101,12 @@ impl Peer for Mute {
         self.answers -= 1;
         self.waited = Duration::ZERO;
         Ok(Some(Reply::Alive))
+    }
+
+    fn moves(&mut self) -> Result<bool, Infallible> {
+        let moves = self.moves > 0;
+        self.moves -= usize::from(moves);
+        Ok(moves)
     }
 
     fn link_timeout(&self) -> Duration {
@@ -481,19 +493,22 @@ fn who_says_nothing_is_given_up_after_the_link_timeout() {
     let file = from.join("file");
     fs::write(&file, b"file").unwrap();
     let sources = Source::all(&[file]).unwrap();
-    for answers in [0, 1, 3] {
+    // What has moved is no answer, and not silence either.
+    for (answers, moves) in [(0, 0), (1, 0), (3, 0), (0, 5)] {
         let mut mute = Mute {
             answers,
             asked: Vec::new(),
             waited: Duration::ZERO,
+            moves,
         };
         let mut report = Report::default();
         let result = send(&mut mute, &sources, Bytes::new(), &mut report, |_| {});
         let limit = mute.link_timeout() + SILENCE_MARGIN;
         assert!(matches!(result, Err(SendError::Silent(silence)) if silence == limit));
         // Waits are counted, not what the clock says: it has hardly moved.
-        assert!(mute.waited >= limit, "{:?}", mute.waited);
-        assert!(mute.waited < limit + ASK_AFTER, "{:?}", mute.waited);
+        let moved = ASK_FIRST_AFTER * u32::try_from(moves).unwrap();
+        assert!(mute.waited >= limit + moved, "{:?}", mute.waited);
+        assert!(mute.waited < limit + moved + ASK_AFTER, "{:?}", mute.waited);
         assert_eq!(mute.asked.last(), Some(&Request::Ask));
     }
 }

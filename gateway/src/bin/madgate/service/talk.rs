@@ -11,18 +11,31 @@ use super::envelope::{HEAD_BYTES, Head, HeadError};
 use super::pattern::Messages;
 
 /// Sends a service message; waits while the flow's retention budget is used up.
-pub(crate) fn send(
+pub(crate) fn send(channel: &Channel, to: NodeId, message: (Head, Bytes)) -> Result<(), PackError> {
+    packed_service(channel, to, message)?.end_packing()
+}
+
+/// As [`send`], for one whose delivery is to be waited for.
+pub(crate) fn send_tracked(
+    channel: &Channel,
+    to: NodeId,
+    message: (Head, Bytes),
+) -> Result<Delivery, PackError> {
+    packed_service(channel, to, message)?.end_packing_tracked()
+}
+
+fn packed_service(
     channel: &Channel,
     to: NodeId,
     (head, body): (Head, Bytes),
-) -> Result<(), PackError> {
+) -> Result<Packing<'_>, PackError> {
     let head = head.to_bytes();
     let mut packing = channel.begin_packing(to)?;
     packing.pack_safer(&head, ReceiveMode::Express)?;
     if !body.is_empty() {
         packing.pack_owned(body, ReceiveMode::Cheaper)?;
     }
-    packing.end_packing()
+    Ok(packing)
 }
 
 /// Larger payloads are given away, so that several are in flight; smaller ones are copied.

@@ -33,10 +33,10 @@ use crate::signals::{Endings, exit_code};
 use choices::{Chosen, choices, count_combinations};
 use objective::{Aim, Objective};
 use report::Report;
-use route::Route;
+use route::{Route, Stop};
 use save::Target;
 use search::Verdict;
-use trial::{Stop, Trial};
+use trial::Trial;
 
 /// Budgets that make sense.
 const BUDGET_BOUNDS: std::ops::RangeInclusive<Duration> =
@@ -44,6 +44,11 @@ const BUDGET_BOUNDS: std::ops::RangeInclusive<Duration> =
 /// What is kept of the budget, so that everybody is back at the end: the longest, and the part.
 const CLOSING: Duration = Duration::from_secs(2);
 const CLOSING_PART: u32 = 10;
+
+/// Measurements without which there is nothing to be said: half of them for a verdict.
+const MEASUREMENTS_LEAST: u32 = 24;
+/// A message that takes so long does because the way is slow, and not because something else ran.
+const SLOW_MESSAGE: Duration = Duration::from_secs(1);
 
 /// Finds the best values for the way to another node by trying them.
 ///
@@ -193,6 +198,35 @@ fn tune(tuning: &Tuning) -> Result<ExitCode, Failure> {
     }
 }
 
+/// Sees how long messages take, before anything is changed: leases have to last as long, and a budget
+/// for measurements of them.
+fn fit(
+    route: &mut Route<'_>,
+    objective: &Objective,
+    budget: Duration,
+    endings: &Endings,
+) -> Result<(), Stop> {
+    let mut ones = objective.time_of_one(route, endings)?;
+    let is_too_long = |ones: &[Duration]| objective.time_of_all(ones) * MEASUREMENTS_LEAST > budget;
+    let longest = |ones: &[Duration]| ones.iter().max().copied().unwrap_or_default();
+    if is_too_long(&ones) && longest(&ones) < SLOW_MESSAGE {
+        ones = objective.time_of_one(route, endings)?;
+    }
+    if is_too_long(&ones) {
+        let least = objective.time_of_all(&ones) * MEASUREMENTS_LEAST;
+        let longest = crate::units::duration(longest(&ones));
+        return Err(Failure::new(format!(
+            "a message takes up to {longest} over this way, too long for a budget of {}: name smaller \
+             messages with --size, or a --budget of {} at least",
+            crate::units::duration(budget),
+            crate::units::duration(Duration::from_secs(least.as_secs() + 1)),
+        ))
+        .into());
+    }
+    route.suit(longest(&ones));
+    Ok(())
+}
+
 fn prepare(tuning: &Tuning, plan: &Plan) -> Result<Option<Target>, Failure> {
     if tuning.dry_run {
         return Ok(None);
@@ -232,6 +266,7 @@ fn measure<'a>(
     }
     let dimensions: Vec<_> = choices.iter().map(choices::Choice::dimension).collect();
     let objective = Objective::new(tuning.aim, &tuning.size, tuning.budget);
+    fit(route, &objective, tuning.budget, endings)?;
     let description = route.describe();
     let heading = format!(
         "{description}, for {}: {}, {}\n",

@@ -5,11 +5,11 @@ use std::time::Duration;
 use clap::ValueEnum;
 use madgate_vchannel::cluster::format_size;
 
-use super::route::Route;
+use super::route::{Route, Stop};
 use super::statistics::geometric_mean;
 use crate::bench;
-use crate::failure::Failure;
 use crate::files::wire::count;
+use crate::signals::Endings;
 use crate::units::float;
 
 /// The shortest and the longest that one figure is measured.
@@ -19,6 +19,9 @@ const FIGURE_TIME: std::ops::RangeInclusive<Duration> =
 const FIGURES: u32 = 400;
 /// The part of that time that passes before it counts.
 const WARM_UP_PART: u32 = 4;
+
+/// Messages that a figure takes at least, where each takes longer than it is measured.
+const MESSAGES_OF_FIGURE: u32 = 4;
 
 /// What a route is tuned for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -78,6 +81,7 @@ impl Gauge {
     pub(crate) fn figure(self, figure: f64) -> String {
         match self {
             Self::Stream(_) if figure >= 1000.0 => format!("{:.2} GB/s", figure / 1000.0),
+            Self::Stream(_) if figure < 1.0 => format!("{:.1} kB/s", figure * 1000.0),
             Self::Stream(_) => format!("{figure:.1} MB/s"),
             Self::Pingpong(_) => format!("{figure:.1} us"),
         }
@@ -111,13 +115,38 @@ impl Objective {
         Self { gauges, time }
     }
 
+    /// How long one message of each size takes, with what is in force.
+    pub(crate) fn time_of_one(
+        &self,
+        route: &Route<'_>,
+        endings: &Endings,
+    ) -> Result<Vec<Duration>, Stop> {
+        let one = |gauge: &Gauge| {
+            let (Gauge::Stream(size) | Gauge::Pingpong(size)) = *gauge;
+            route.keeping(endings, |channel, to| bench::time_of_one(channel, to, size))
+        };
+        self.gauges.iter().map(one).collect()
+    }
+
+    /// How long a measurement takes where one message of each size takes so long: some are under way
+    /// at once, before it counts and then.
+    pub(crate) fn time_of_all(&self, ones: &[Duration]) -> Duration {
+        let messages: Duration = ones.iter().sum();
+        messages * MESSAGES_OF_FIGURE
+            + self.time * u32::try_from(self.gauges.len()).unwrap_or(u32::MAX)
+    }
+
     /// Measures each figure once, with what is in force.
-    pub(crate) fn measure(&self, route: &mut Route<'_>) -> Result<Vec<f64>, Failure> {
+    pub(crate) fn measure(
+        &self,
+        route: &mut Route<'_>,
+        endings: &Endings,
+    ) -> Result<Vec<f64>, Stop> {
         let times = [self.time / WARM_UP_PART, self.time];
         let mut figures = Vec::with_capacity(self.gauges.len());
         for gauge in &self.gauges {
             route.keep()?;
-            figures.push(route.keeping(|channel, to| match *gauge {
+            figures.push(route.keeping(endings, |channel, to| match *gauge {
                 Gauge::Stream(size) => {
                     // Empty messages have no bytes; those count that there were.
                     let bytes = float(count(size.max(1)));

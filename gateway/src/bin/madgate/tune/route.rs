@@ -7,11 +7,11 @@
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{process, thread};
 
 use bytes::Bytes;
-use crossbeam_channel::{RecvTimeoutError, bounded};
+use crossbeam_channel::{RecvTimeoutError, bounded, select};
 use madgate_vchannel::topology::Routes;
 use madgate_vchannel::{Channel, Cluster, NodeId, PackError, Session};
 
@@ -19,16 +19,24 @@ use crate::failure::{Context, Failure};
 use crate::knobs::{Name, Plan, Value};
 use crate::logging::{self, Held};
 use crate::node::{channel_to, join};
+use crate::output::say;
 use crate::service::envelope::Head;
 use crate::service::talk::{self, Incoming};
+use crate::signals::{Endings, exit_code};
 use crate::tunable::wire::{Answer, Ask, Order, State, Try};
 
-/// How long nodes keep a trial of a tuner that says nothing more.
-pub(crate) const LEASE: Duration = Duration::from_secs(15);
+/// How long nodes keep a trial of a tuner that says nothing more, and how long they do at most, where
+/// messages take long.
+const LEASE: Duration = Duration::from_secs(15);
+const LEASE_MOST: Duration = Duration::from_secs(300);
+/// A lease is so many times what the longest message takes: it is renewed behind some of them.
+const LEASE_MESSAGES: u32 = 8;
 /// When it is renewed.
 const RENEWAL: Duration = Duration::from_secs(4);
 /// How long a node may take to answer, the restart of its session included.
 const ANSWER_LIMIT: Duration = Duration::from_secs(12);
+/// How long somebody who wants no more waits for what is being measured.
+const BREAK_OFF_WITHIN: Duration = Duration::from_secs(2);
 /// How long the last order of all may take.
 const END_LIMIT: Duration = Duration::from_secs(2);
 /// How soon an order is repeated that is not answered.
@@ -56,9 +64,24 @@ pub(crate) struct Route<'a> {
     joined: Option<(Session, Channel)>,
     /// What is in force everywhere; `None`: who knows.
     in_force: Option<Vec<(Name, Value)>>,
+    lease: Duration,
     renewed: Instant,
     /// What is logged of sessions that are closed and opened again, from the first trial on.
     held: Option<Held>,
+}
+
+/// Why a search ends early.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    Failure(Failure),
+    /// Somebody does not want to wait for the end.
+    Signal(i32),
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Self {
+        Self::Failure(failure)
+    }
 }
 
 /// What becomes of a trial.
@@ -102,6 +125,7 @@ impl<'a> Route<'a> {
             number: 0,
             joined: Some((session, channel)),
             in_force: Some(Vec::new()),
+            lease: LEASE,
             renewed: Instant::now(),
             held: None,
         })
@@ -154,6 +178,11 @@ impl<'a> Route<'a> {
         Ok(processors.unwrap_or_default())
     }
 
+    /// From now on leases last long enough for messages that take so long.
+    pub(crate) fn suit(&mut self, longest: Duration) {
+        self.lease = (longest * LEASE_MESSAGES).clamp(LEASE, LEASE_MOST);
+    }
+
     /// Something has failed: what was logged last may tell why.
     pub(crate) fn tell_held(&mut self) {
         if let Some(held) = self.held.take() {
@@ -180,7 +209,7 @@ impl<'a> Route<'a> {
             .iter()
             .map(|(name, value)| (name.to_string(), value.to_string()));
         let order = Order::Try(Try {
-            lease_ms: millis(LEASE),
+            lease_ms: millis(self.lease),
             values: texts.collect(),
         });
         for peer in self.peers.clone() {
@@ -188,7 +217,7 @@ impl<'a> Route<'a> {
                 let failed = state.failed.as_ref().map(|(number, _)| *number);
                 [state.coming, state.in_force, failed].contains(&Some(number))
             };
-            if let Answer::Refused(why) = self.request(peer, &order, ANSWER_LIMIT, knows)? {
+            if let Answer::Refused(why) = self.request(peer, &order, self.answer_limit(), knows)? {
                 return Ok(Tried::Refused(format!("{}: {why}", self.name(peer))));
             }
         }
@@ -229,31 +258,65 @@ impl<'a> Route<'a> {
         Ok(())
     }
 
-    /// Does something over the channel that may take long, and renews the leases meanwhile.
+    /// Does something over the channel that may take long, and renews the leases meanwhile. Somebody
+    /// who wants no more does not wait for it for long.
     pub(crate) fn keeping<T>(
         &self,
+        endings: &Endings,
         work: impl FnOnce(&Channel, NodeId) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, Stop> {
         let channel = self.channel()?;
-        let ask = self.encode(&ask(&[]))?;
+        let ask = self.encode(&self.ask_for(&[]))?;
         let (done, is_done) = bounded::<()>(0);
-        thread::scope(|scope| {
-            let renew = move || {
-                while is_done.recv_timeout(RENEWAL) == Err(RecvTimeoutError::Timeout) {
-                    for peer in &self.peers {
-                        // Who cannot be reached is noticed by what is measured.
-                        let _ = talk::send(channel, *peer, ask.clone());
+        let renew = move || {
+            loop {
+                select! {
+                    recv(is_done) -> _ => return None,
+                    recv(endings.signals()) -> signal => {
+                        let signal = signal.ok()?;
+                        if is_done.recv_timeout(BREAK_OFF_WITHIN) == Err(RecvTimeoutError::Timeout) {
+                            self.break_off(signal);
+                        }
+                        return Some(signal);
+                    }
+                    default(RENEWAL) => {
+                        for peer in &self.peers {
+                            // Who cannot be reached is noticed by what is measured.
+                            let _ = talk::send(channel, *peer, ask.clone());
+                        }
                     }
                 }
-            };
-            thread::Builder::new()
+            }
+        };
+        thread::scope(|scope| {
+            let renewing = thread::Builder::new()
                 .name("madgate-lease".into())
                 .spawn_scoped(scope, renew)
                 .or_fail(|| "cannot start a thread".into())?;
             let result = work(channel, self.to);
             drop(done);
-            result
+            match renewing.join() {
+                Ok(Some(signal)) => Err(Stop::Signal(signal)),
+                _ => Ok(result?),
+            }
         })
+    }
+
+    /// Ends the process, in the middle of something that takes long.
+    fn break_off(&self, signal: i32) -> ! {
+        say(&format!(
+            "madgate: broken off; nothing was written, and the nodes of the route go back to their \
+             own values within {} s",
+            self.lease.as_secs()
+        ));
+        process::exit(exit_code(signal));
+    }
+
+    /// Nothing could be measured with what is in force, if it is: leaves the session, with whatever is
+    /// still under way, and joins it again.
+    pub(crate) fn recover(&mut self) -> Result<(), Failure> {
+        self.in_force = None;
+        self.rejoin(self.plan.cluster())
     }
 
     /// Sends everybody back to the values of their files, and leaves the session. Who does not
@@ -264,7 +327,7 @@ impl<'a> Route<'a> {
                 tracing::warn!(
                     "{} goes back to its own values within {} s: {failure}",
                     self.name(peer),
-                    LEASE.as_secs()
+                    self.lease.as_secs()
                 );
             }
         }
@@ -294,7 +357,7 @@ impl<'a> Route<'a> {
         names: &[Name],
         is_it: impl Fn(&State) -> bool,
     ) -> Result<State, Failure> {
-        match self.request(peer, &ask(names), ANSWER_LIMIT, is_it)? {
+        match self.request(peer, &self.ask_for(names), self.answer_limit(), is_it)? {
             Answer::State(state) => Ok(state),
             Answer::Refused(why) => Err(Failure::new(format!(
                 "{} cannot be tuned: {why}",
@@ -370,6 +433,19 @@ impl<'a> Route<'a> {
         }
     }
 
+    /// How it stands, and what a node's file says of these knobs.
+    fn ask_for(&self, names: &[Name]) -> Order {
+        Order::Ask(Ask {
+            lease_ms: millis(self.lease),
+            names: names.iter().map(Name::to_string).collect(),
+        })
+    }
+
+    /// How long a node may take to answer, behind what is under way.
+    fn answer_limit(&self) -> Duration {
+        ANSWER_LIMIT + (self.lease - LEASE)
+    }
+
     fn encode(&self, order: &Order) -> Result<(Head, Bytes), Failure> {
         let message = order.encode(self.tag, self.number);
         message.or_fail(|| "cannot write an order".into())
@@ -393,14 +469,6 @@ impl<'a> Route<'a> {
     fn name(&self, node: NodeId) -> &str {
         self.plan.cluster().node_name(node)
     }
-}
-
-/// How it stands, and what the file says of these knobs.
-fn ask(names: &[Name]) -> Order {
-    Order::Ask(Ask {
-        lease_ms: millis(LEASE),
-        names: names.iter().map(Name::to_string).collect(),
-    })
 }
 
 fn millis(duration: Duration) -> u64 {

@@ -6,25 +6,11 @@ use std::time::{Duration, Instant};
 use super::choices::Choice;
 use super::objective::Objective;
 use super::report;
-use super::route::{Route, Tried};
+use super::route::{Route, Stop, Tried};
 use super::search::{Point, Sample, Step, Surface};
 use crate::failure::Failure;
 use crate::knobs::{Name, Value};
 use crate::signals::Endings;
-
-/// Why a search ends early.
-#[derive(Debug)]
-pub(crate) enum Stop {
-    Failure(Failure),
-    /// Somebody does not want to wait for the end.
-    Signal(i32),
-}
-
-impl From<Failure> for Stop {
-    fn from(failure: Failure) -> Self {
-        Self::Failure(failure)
-    }
-}
 
 /// One measurement: where, and the figures.
 #[derive(Debug, Clone, PartialEq)]
@@ -88,19 +74,27 @@ impl Surface for Trial<'_, '_> {
         if let Ok(signal) = self.endings.signals().try_recv() {
             return Err(Stop::Signal(signal));
         }
+        let is_present = self
+            .choices
+            .iter()
+            .zip(point)
+            .all(|(choice, place)| choice.present == *place);
         if let Tried::Refused(why) = self.route.switch(&values(self.choices, point))? {
-            let is_present = self
-                .choices
-                .iter()
-                .zip(point)
-                .all(|(choice, place)| choice.present == *place);
             if is_present {
                 let what = format!("the values of the file cannot be put in force: {why}");
                 return Err(Failure::new(what).into());
             }
             return Ok(Sample::Refused(why));
         }
-        let figures = self.objective.measure(self.route)?;
+        let figures = match self.objective.measure(self.route, self.endings) {
+            Ok(figures) => figures,
+            // With these values; whether others still pass is seen when they are put in force.
+            Err(Stop::Failure(why)) if !is_present => {
+                self.route.recover()?;
+                return Ok(Sample::Refused(format!("nothing could be measured: {why}")));
+            }
+            Err(stop) => return Err(stop),
+        };
         let score = self.objective.score(&figures);
         self.log.push(Measured {
             point: point.to_vec(),

@@ -1,0 +1,35 @@
+//! How far messages have come, for whoever watches whether anything moves.
+
+use super::Session;
+
+/// How far the messages of a node have come, at one moment. Bytes are those of messages, whole or not, and a
+/// part for each frame: a large message moves them with each of its fragments.
+///
+/// To be compared with an earlier one of the same session: where nothing is different, nothing has moved.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Of what was packed here: what its destinations have.
+    pub delivered_bytes: u64,
+    /// What has arrived here. Less than before where a source was started again, which counts anew.
+    pub received_bytes: u64,
+    /// How often gateways have said that something from here waits there for its turn, as they do every
+    /// two seconds at least: it may be long until the next fragment has left where there is a `rate`.
+    pub holdups: u64,
+}
+
+impl Session {
+    /// How far all messages have come that go from here or to here. It takes a moment for each node that
+    /// this one has talked to: not to be asked for with each message.
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        let core = self.inner().lock();
+        let delivered = core.out_flows.iter().map(|flow| flow.flow.positions().0);
+        let received = core.in_flows.iter().map(|flow| flow.flow.delivered());
+        let holdups = core.out_flows.iter().map(|flow| flow.flow.holdups());
+        Progress {
+            delivered_bytes: delivered.fold(0, u64::wrapping_add),
+            received_bytes: received.fold(0, u64::wrapping_add),
+            holdups: holdups.sum(),
+        }
+    }
+}
