@@ -251,6 +251,54 @@ fn a_tuner_that_is_told_to_end_leaves_nothing_behind() {
     assert_way(&world);
 }
 
+/// A network into which hardly anything goes.
+fn slow(world: World) -> World {
+    let before = text(&world);
+    let after = before.replacen(
+        "name = \"right\"\n",
+        "name = \"right\"\nrate = \"400kbit/s\"\n",
+        1,
+    );
+    assert_ne!(before, after);
+    fs::write(world.cluster(), after).unwrap();
+    world
+}
+
+#[test]
+fn a_budget_that_messages_are_too_slow_for_is_refused_before_anything_is_changed() {
+    let world = slow(world("tcp"));
+    let (gateway, serve) = tunable(&world);
+    let before = text(&world);
+    let ended = world
+        .start_tune(&["--budget", "10s", "--size", "32KiB"])
+        .end();
+    ended.failed_with(&["too long for a budget of 10.0 s: name smaller messages with --size"]);
+    assert_eq!(text(&world), before);
+    for process in [gateway, serve] {
+        let ended = process.terminate();
+        assert!(!ended.stderr.contains("trial"), "{ended:?}");
+    }
+}
+
+#[test]
+fn who_breaks_off_does_not_wait_for_a_message_that_takes_minutes() {
+    let world = slow(world("tcp"));
+    let (_gateway, _serve) = tunable(&world);
+    let before = text(&world);
+    let tuner = world.start_tune(&["--budget", "10h", "--size", "32MiB", "--json"]);
+    // What it looks at first is how long one takes: eleven minutes.
+    tuner.wait_said(&["for throughput"]);
+    tuner.signal(Signal::INT);
+    let ended = tuner.end();
+    assert_eq!(ended.status.code(), Some(130), "{ended:?}");
+    assert!(
+        ended.stderr.contains("broken off; nothing was written"),
+        "{ended:?}"
+    );
+    assert_eq!(text(&world), before);
+    assert_tidy(&world);
+}
+
 #[test]
 fn nodes_that_cannot_be_tuned_say_so() {
     let world = world("shm");

@@ -102,16 +102,21 @@ impl<'a> Partner<'a> {
                 Err(_) if std::mem::take(&mut was_left) => continue,
                 tag => tag?,
             };
-            match self.stop_within(tag, GREETED_WITHIN)? {
-                Some(Answer::Report(report)) => {
+            let why = match self.stop_within(tag, GREETED_WITHIN) {
+                Ok(Some(Answer::Report(report))) => {
                     return all_arrived(0, report.arrived, report.wrong);
                 }
-                Some(_) => return Err(self.nonsense()),
-                None => was_left = true,
-            }
+                Ok(Some(_)) => return Err(self.nonsense()),
+                Ok(None) => {
+                    was_left = true;
+                    self.silence()
+                }
+                // What was said to it was lost with it.
+                Err(why) => why,
+            };
             let deadline = *deadline.get_or_insert_with(|| Instant::now() + self.silence_limit());
             if Instant::now() >= deadline {
-                return Err(self.silence());
+                return Err(why);
             }
         }
     }

@@ -266,7 +266,6 @@ fn measure<'a>(
     }
     let dimensions: Vec<_> = choices.iter().map(choices::Choice::dimension).collect();
     let objective = Objective::new(tuning.aim, &tuning.size, tuning.budget);
-    fit(route, &objective, tuning.budget, endings)?;
     let description = route.describe();
     let heading = format!(
         "{description}, for {}: {}, {}\n",
@@ -286,6 +285,7 @@ fn measure<'a>(
     if tuning.knobs.is_empty() && !idle.names.is_empty() {
         tell(&format!("  not tried: {idle}\n"));
     }
+    fit(route, &objective, tuning.budget, endings)?;
     let mut trial = Trial::new(route, &choices, &objective, endings, started, &tell);
     let closing = CLOSING.min(tuning.budget / CLOSING_PART);
     let time = tuning.budget.saturating_sub(closing);
