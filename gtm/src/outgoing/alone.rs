@@ -24,7 +24,9 @@ const RUN_BYTES: usize = 16 << 10;
 impl<D: Clone> Outgoing<D> {
     /// Sends the last small frame of `message` now, if nothing waits before it and there is
     /// credit: writes it to `frame`, to be put on the link next, and returns its length. It
-    /// counts as sent. `payload` and `block` are as for [`push_frame`](Self::push_frame).
+    /// counts as sent. `payload` and `block` are as for [`push_frame`](Self::push_frame). Who can put
+    /// it on the link at once does so when `is_written`: what is left to be done for it is no part of
+    /// its way.
     ///
     /// `None`, with nothing changed, when it has to take its turn, or is longer than
     /// [`ALONE_BYTES`].
@@ -35,6 +37,7 @@ impl<D: Clone> Outgoing<D> {
         payload: &[u8],
         frame: &mut [u8; ALONE_BYTES],
         now: impl FnOnce() -> Time,
+        is_written: impl FnOnce(&[u8]),
     ) -> Option<usize> {
         let frame_bytes = HEADER_BYTES + payload.len();
         let end = self.position + payload.len() as u64 + CHARGE_PER_FRAME;
@@ -64,6 +67,7 @@ impl<D: Clone> Outgoing<D> {
         frame[..HEADER_BYTES].copy_from_slice(&header.to_bytes());
         frame[HEADER_BYTES..].copy_from_slice(payload);
         self.settings.checksum.seal(frame);
+        is_written(frame);
         if self.sent.is_empty() {
             self.last_progress = now();
             self.waits_since = self.last_progress;

@@ -9,7 +9,7 @@ use madgate_bmm::{Borrowed, Buffer, OutboxError};
 
 use super::Inner;
 use super::core::Core;
-use super::links::{LaneOutput, LinkOutput};
+use super::links::{LaneOutput, Link, LinkOutput};
 
 /// The small blocks of a message that has no others, and ends with them.
 #[derive(Debug)]
@@ -34,6 +34,10 @@ impl Inner {
         let Some(output) = core.clear_output(link) else {
             return Err(core);
         };
+        if output.costs_no_call() {
+            return self.try_send_locked(core, message);
+        }
+        let output = Arc::clone(output);
         let Some(mut lanes) = output.try_lock() else {
             return Err(core);
         };
@@ -49,6 +53,7 @@ impl Inner {
             message.records,
             &mut lane.frame,
             || self.now(),
+            |_| (),
         ) else {
             drop(lanes);
             return Err(core);
@@ -56,8 +61,10 @@ impl Inner {
         message.records.clear();
         slot.scratch = std::mem::take(message.records);
         drop(core);
-        let sent = send(lane, length);
-        match sent {
+        let sent = lane
+            .outbox
+            .send_small(&mut *lane.sender, &lane.frame[..length], ());
+        match lane.queue_rest(sent, length) {
             Ok(true) => {}
             Ok(false) => {
                 lane.is_blocked = true;
@@ -75,11 +82,82 @@ impl Inner {
         self.flush_if_missed(link, &output);
         Ok(())
     }
+
+    /// The same where sending takes no longer than to unlock everything and lock it again: the message
+    /// leaves under the core's lock, before anything else is done about it. Nobody tries the lanes
+    /// without that lock, so nobody can have missed them.
+    fn try_send_locked<'c>(
+        &'c self,
+        mut core: MutexGuard<'c, Core>,
+        message: Alone<'_>,
+    ) -> Result<(), MutexGuard<'c, Core>> {
+        let Core {
+            links,
+            out_flows,
+            blocked,
+            broken,
+            ..
+        } = &mut *core;
+        let slot = &mut out_flows[message.flow as usize];
+        let index = slot.link;
+        let Some(Link {
+            output: Some(output),
+            is_stalled,
+            ..
+        }) = &mut links[index as usize]
+        else {
+            return Err(core);
+        };
+        let Some(mut lanes) = output.try_lock() else {
+            return Err(core);
+        };
+        let lane = &mut lanes.urgent;
+        if lane.is_blocked || !lane.outbox.is_empty() {
+            drop(lanes);
+            return Err(core);
+        }
+        let mut sent = Ok(Borrowed::NotNow(()));
+        let (outbox, sender) = (&mut lane.outbox, &mut *lane.sender);
+        let Some(length) = slot.flow.try_transmit_alone(
+            message.message,
+            message.first,
+            message.records,
+            &mut lane.frame,
+            || self.now(),
+            |frame| sent = outbox.send_small(sender, frame, ()),
+        ) else {
+            drop(lanes);
+            return Err(core);
+        };
+        message.records.clear();
+        slot.scratch = std::mem::take(message.records);
+        match lane.queue_rest(sent, length) {
+            Ok(true) => return Ok(()),
+            Ok(false) => {
+                lane.is_blocked = true;
+                *is_stalled = true;
+                if !blocked.contains(&index) {
+                    blocked.push(index);
+                }
+            }
+            Err(error) => {
+                lanes.urgent.is_blocked = true;
+                lanes.bulk.is_blocked = true;
+                if !broken.iter().any(|(broken, _)| *broken == index) {
+                    broken.push((index, error.into()));
+                }
+            }
+        }
+        drop(lanes);
+        drop(core);
+        self.wake_sleeping_driver();
+        Ok(())
+    }
 }
 
 impl Core {
     /// The sending side of a link that is up and that nothing waits for, if messages may leave alone.
-    fn clear_output(&self, index: u32) -> Option<Arc<LinkOutput>> {
+    fn clear_output(&self, index: u32) -> Option<&Arc<LinkOutput>> {
         let link = self.links.get(index as usize)?.as_ref()?;
         let is_clear = self.settings().alone
             && !link.is_dirty
@@ -89,22 +167,27 @@ impl Core {
             && link.credits.is_empty()
             // Who sets the first deadline tells the driver.
             && self.sweep_at.is_some();
-        link.output.as_ref().filter(|_| is_clear).cloned()
+        link.output.as_ref().filter(|_| is_clear)
     }
 }
 
-/// Puts the lane's frame, of so many bytes, on it, which nothing waits for. Returns whether the lane
-/// took all of it; else what it did not take is queued.
-#[inline]
-fn send(lane: &mut LaneOutput, length: usize) -> Result<bool, OutboxError> {
-    let frame = &lane.frame[..length];
-    match lane.outbox.send_small(&mut *lane.sender, frame, ())? {
-        Borrowed::Left(()) => Ok(true),
-        Borrowed::Queued => Ok(false),
-        Borrowed::NotNow(()) => {
-            let frame = Bytes::copy_from_slice(frame);
-            lane.push(Buffer::shared(frame));
-            Ok(false)
+impl LaneOutput {
+    /// The lane's frame, of so many bytes, was offered to it. Returns whether it took all of that; else
+    /// what it did not take is queued.
+    #[inline]
+    fn queue_rest(
+        &mut self,
+        sent: Result<Borrowed<()>, OutboxError>,
+        length: usize,
+    ) -> Result<bool, OutboxError> {
+        match sent? {
+            Borrowed::Left(()) => Ok(true),
+            Borrowed::Queued => Ok(false),
+            Borrowed::NotNow(()) => {
+                let frame = Bytes::copy_from_slice(&self.frame[..length]);
+                self.push(Buffer::shared(frame));
+                Ok(false)
+            }
         }
     }
 }

@@ -105,6 +105,8 @@ impl Link {
 #[derive(Debug)]
 pub(crate) struct LinkOutput {
     lanes: Mutex<Lanes>,
+    /// Whether small frames cost no system call, but to wake who sleeps.
+    costs_no_call: bool,
     /// Whether somebody found the lanes taken: who held them looks again whether there is
     /// something to send. Written by threads that hold the core's lock, and by that one.
     missed: AtomicBool,
@@ -140,12 +142,18 @@ impl LinkOutput {
         policy: Policy,
     ) -> Self {
         Self {
+            costs_no_call: matches!(urgent.shape(), Shape::Static { .. }),
             lanes: Mutex::new(Lanes {
                 urgent: LaneOutput::new(urgent, policy),
                 bulk: LaneOutput::new(bulk, policy),
             }),
             missed: AtomicBool::new(false),
         }
+    }
+
+    /// Whether sending a small frame costs no system call, but to wake who sleeps.
+    pub(crate) const fn costs_no_call(&self) -> bool {
+        self.costs_no_call
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Lanes> {

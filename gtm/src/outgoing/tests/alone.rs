@@ -80,9 +80,10 @@ fn what_cannot_leave_at_once_takes_its_turn() {
     let message = source.outgoing.begin_message();
     let payload = [0; ALONE_BYTES - HEADER_BYTES + 1];
     let mut frame = [0; ALONE_BYTES];
-    let sent = source
-        .outgoing
-        .try_transmit_alone(message, 0, &payload, &mut frame, || Time(0));
+    let sent =
+        source
+            .outgoing
+            .try_transmit_alone(message, 0, &payload, &mut frame, || Time(0), |_| ());
     assert_eq!(sent, None);
     // Without a link.
     let mut source = Source::opened(10_000);

@@ -118,9 +118,9 @@ impl Source {
         payload.extend_from_slice(&[u8::try_from(message % 251).unwrap(); 8]);
         let mut frame = [0; ALONE_BYTES];
         let now = self.now;
-        let sent = self
-            .outgoing
-            .try_transmit_alone(message, 0, &payload, &mut frame, || now);
+        let sent =
+            self.outgoing
+                .try_transmit_alone(message, 0, &payload, &mut frame, || now, |_| ());
         let Some(length) = sent else {
             self.outgoing.push_frame(ONE, message, 0, &payload);
             return None;
