@@ -104,6 +104,11 @@ pub trait LaneSender: Send + fmt::Debug {
         self.try_send_gathered(&[Piece::new(unit)])
     }
 
+    /// Whether to send is to store in memory, and costs no system call but to wake who sleeps.
+    fn only_stores(&self) -> bool {
+        false
+    }
+
     /// Whether [`try_send_gathered`](Self::try_send_gathered) sends bytes from where they are. A
     /// lane that does not copies them into a slot.
     fn gathers(&self) -> bool {

@@ -123,6 +123,10 @@ impl LaneSender for ShmSender {
         }
     }
 
+    fn only_stores(&self) -> bool {
+        true
+    }
+
     fn try_send(&mut self, _pieces: &[Piece<'_>]) -> Result<usize, LaneError> {
         Err(LaneError::WrongShape("a stream"))
     }

@@ -34,7 +34,7 @@ impl Inner {
         let Some(output) = core.clear_output(link) else {
             return Err(core);
         };
-        if output.costs_no_call() {
+        if output.only_stores() {
             return self.try_send_locked(core, message);
         }
         let output = Arc::clone(output);

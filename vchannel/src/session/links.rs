@@ -105,8 +105,8 @@ impl Link {
 #[derive(Debug)]
 pub(crate) struct LinkOutput {
     lanes: Mutex<Lanes>,
-    /// Whether small frames cost no system call, but to wake who sleeps.
-    costs_no_call: bool,
+    /// Whether small frames are stored in memory, with no system call but to wake who sleeps.
+    only_stores: bool,
     /// Whether somebody found the lanes taken: who held them looks again whether there is
     /// something to send. Written by threads that hold the core's lock, and by that one.
     missed: AtomicBool,
@@ -142,7 +142,7 @@ impl LinkOutput {
         policy: Policy,
     ) -> Self {
         Self {
-            costs_no_call: matches!(urgent.shape(), Shape::Static { .. }),
+            only_stores: urgent.only_stores(),
             lanes: Mutex::new(Lanes {
                 urgent: LaneOutput::new(urgent, policy),
                 bulk: LaneOutput::new(bulk, policy),
@@ -151,9 +151,9 @@ impl LinkOutput {
         }
     }
 
-    /// Whether sending a small frame costs no system call, but to wake who sleeps.
-    pub(crate) const fn costs_no_call(&self) -> bool {
-        self.costs_no_call
+    /// Whether to send a small frame is to store it in memory.
+    pub(crate) const fn only_stores(&self) -> bool {
+        self.only_stores
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Lanes> {

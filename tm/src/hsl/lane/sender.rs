@@ -243,6 +243,10 @@ impl<D: Device> LaneSender for HslSender<D> {
         }
     }
 
+    fn only_stores(&self) -> bool {
+        D::SENDS_AT_ONCE
+    }
+
     fn try_send(&mut self, _pieces: &[Piece<'_>]) -> Result<usize, LaneError> {
         Err(LaneError::WrongShape("a stream"))
     }

@@ -212,7 +212,7 @@ impl Bench<'_> {
         let nodes = gateways.nodes().chain([own, to]);
         let spinners = doubts::spinners(&cluster, nodes);
         partner.greet()?;
-        let watchdog = watchdog(&[&session])?;
+        let watchdog = watchdog(std::slice::from_ref(&session))?;
         for (size, plan) in self.points() {
             for beside in self.loads(load, &plan)? {
                 // Gateways count what is measured, and nothing before it.
@@ -364,7 +364,7 @@ impl Bench<'_> {
         for partner in &partners {
             partner.greet()?;
         }
-        let watchdog = watchdog(&sessions.iter().collect::<Vec<_>>())?;
+        let watchdog = watchdog(&sessions)?;
         for (size, plan) in self.points() {
             if let Some(before) = plan.before() {
                 stream::many(&partners, size, before.time)?;
@@ -462,10 +462,9 @@ fn write_svg(path: &Path, charts: &[Chart]) -> Result<(), Failure> {
 }
 
 /// Ends this process when nothing moves in any of these sessions, which are of one cluster.
-fn watchdog(sessions: &[&Session]) -> Result<Watchdog, Failure> {
+fn watchdog(sessions: &[Session]) -> Result<Watchdog, Failure> {
     let limit = partner::stillness_limit(sessions[0].cluster());
-    let sessions = sessions.iter().map(|session| Session::clone(session));
-    Watchdog::start(sessions.collect(), limit)
+    Watchdog::start(sessions.to_vec(), limit)
 }
 
 /// A node that `own` can measure the way to.
