@@ -10,10 +10,11 @@ const LONGEST_FILE_LINES: usize = 1000;
 const UNSAFE_CRATE: &str = "tm";
 
 /// The islands in it: the only files that hold unsafe code.
-const ISLANDS: [&str; 19] = [
+const ISLANDS: [&str; 20] = [
     "tm/src/piece.rs",
     "tm/src/slot.rs",
     "tm/src/tcp/sys.rs",
+    "tm/src/local/credentials.rs",
     "tm/src/local/memory.rs",
     "tm/src/local/loans.rs",
     "tm/src/local/arrivals.rs",

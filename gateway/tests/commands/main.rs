@@ -11,6 +11,7 @@ mod support;
 
 mod absent;
 mod bench;
+mod containers;
 mod copying;
 mod demo;
 mod dying;

@@ -183,13 +183,13 @@ pub(super) fn receiver_place(entries: usize, carries: Range<usize>) -> ListPlace
     }
 }
 
-/// Slots of `slot_bytes`, one after the other.
+/// Slots of `slot_bytes`, one after the other; a place each, even if they hold nothing.
 pub(super) fn row(at: usize, slots: u32, slot_bytes: u32) -> Row {
     Row {
         at,
         slots,
         slot_bytes,
-        stride: (slot_bytes as usize).next_multiple_of(SLOT_ALIGN),
+        stride: (slot_bytes as usize).max(1).next_multiple_of(SLOT_ALIGN),
     }
 }
 

@@ -4,8 +4,6 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::process::Uid;
-
 use super::greeting;
 use super::host::{Connection, HostCard, HostDevice, HostList};
 use super::layout::{Geometry, REGISTERED_AT};
@@ -13,6 +11,7 @@ use super::put::NodeNumber;
 use super::{HslTuning, lane};
 use crate::lane::{Lane, LaneClass};
 use crate::local::bell::Bell;
+use crate::local::credentials::Credentials;
 use crate::local::free::Reuse;
 use crate::local::greeting::{Dialect, TERMS_BYTES};
 use crate::local::loans::Loans;
@@ -40,20 +39,18 @@ pub(super) fn numbers(connects: bool) -> [NodeNumber; 2] {
 
 /// Who shares memory for writing must be the same user.
 pub(super) fn admit(socket: BorrowedFd<'_>) -> Result<(), String> {
-    let peer = rustix::net::sockopt::socket_peercred(socket)
+    let peer = Credentials::of(socket)
         .map_err(|error| format!("the system does not say who it is: {error}"))?;
-    check_user(peer.uid, rustix::process::geteuid())
+    check_user(peer.user, rustix::process::geteuid().as_raw())
 }
 
-fn check_user(user: Uid, ours: Uid) -> Result<(), String> {
+fn check_user(user: u32, ours: u32) -> Result<(), String> {
     if user == ours {
         return Ok(());
     }
     Err(format!(
-        "it runs as user {}, and this node as user {}: who shares memory for writing must run as \
-         the same user",
-        user.as_raw(),
-        ours.as_raw()
+        "it runs as user {user}, and this node as user {ours}: who shares memory for writing must \
+         run as the same user"
     ))
 }
 
@@ -159,7 +156,7 @@ mod tests {
 
     #[test]
     fn another_user_is_refused_with_both_named() {
-        let [root, other] = [0, 1001].map(Uid::from_raw);
+        let [root, other] = [0, 1001];
         assert_eq!(check_user(other, other), Ok(()));
         let refused = check_user(other, root).unwrap_err();
         assert!(refused.contains("user 1001") && refused.contains("user 0"));

@@ -14,12 +14,14 @@
 //! | `receiver` | the half of a lane that receives such slots |
 //! | `meeting` | sockets in a folder, where nodes find each other |
 //! | `stranger` | a connection, and how it becomes a lane |
+//! | `credentials` | who is at the other end of such a socket |
 //! | `greeting` | what both sides say first, with descriptors beside it |
 //! | `sync` | the atomics, so that loom can replace them |
 
 pub(crate) mod armed;
 pub(crate) mod arrivals;
 pub(crate) mod bell;
+pub(crate) mod credentials;
 pub(crate) mod free;
 pub(crate) mod greeting;
 pub(crate) mod loans;

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use super::bell::Bell;
+use super::credentials::Credentials;
 use super::greeting::{Dialect, Greeting, GreetingError, Received, TERMS_BYTES, check_socket};
 use crate::lane::{Establishing, Lane, LaneClass, LaneError, Stranger, Upgrade};
 
@@ -109,9 +110,11 @@ impl<T: Upgrade> Stranger for LocalStranger<T> {
 
     fn describe(&self) -> String {
         let mut text = "a process of this host".to_owned();
-        if let Ok(peer) = rustix::net::sockopt::socket_peercred(&self.socket) {
-            text = format!("process {}", peer.pid.as_raw_nonzero());
-            let _ = write!(text, " of user {}", peer.uid.as_raw());
+        if let Ok(peer) = Credentials::of(self.socket.as_fd()) {
+            if let Some(process) = peer.process {
+                text = format!("process {process}");
+            }
+            let _ = write!(text, " of user {}", peer.user);
         }
         text
     }

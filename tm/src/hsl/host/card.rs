@@ -210,7 +210,9 @@ impl HostCard {
             }
             Ok(Way::Foreign(from, to)) => {
                 let process = self.foreign.as_ref().ok_or(PutError::Unreachable(0))?;
-                let calls = process.write(from, to)?;
+                // SAFETY: `from` is what `check` found for this entry: registered memory of this side,
+                // which this card keeps, or what the caller has lent for the call.
+                let calls = unsafe { process.write(from, to) }?;
                 self.tally.foreign_puts.add(1);
                 self.tally.foreign_calls.add(calls);
             }

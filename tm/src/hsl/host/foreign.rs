@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::hsl::put::PutError;
+use crate::local::credentials::Credentials;
 
 /// Set in an address that is one of a process, not of registered memory.
 pub(crate) const FOREIGN: u64 = 1 << 63;
@@ -33,15 +34,20 @@ impl ForeignProcess {
     /// for tests that have both ends in one: the kernel calls the creator of a pair of sockets the
     /// peer of both.
     pub(crate) fn of(socket: BorrowedFd<'_>, said: NonZeroU32) -> io::Result<Self> {
-        let process = rustix::net::sockopt::socket_peercred(socket)?.pid;
-        let named = process.as_raw_nonzero().get();
-        if u32::try_from(named) != Ok(said.get()) {
+        let named = Credentials::of(socket)?.process;
+        if named != Some(said) {
+            let named = match named {
+                Some(named) => format!("names {named}, which opened the socket"),
+                None => "knows no such process here".to_owned(),
+            };
             return Err(io::Error::other(format!(
-                "the peer says to be process {said}, and the system names {named}, which opened the \
-                 socket: its memory cannot be told from that one's. Let the process accept that \
-                 listens, with both ends in one namespace of processes, or switch `foreign` off"
+                "the peer says to be process {said}, and the system {named}: its memory cannot be \
+                 told from another's. Let the process accept that listens, with both ends in one \
+                 namespace of processes, or switch `foreign` off"
             )));
         }
+        let process = i32::try_from(said.get()).ok().and_then(Pid::from_raw);
+        let process = process.ok_or_else(|| io::Error::other("no process has such a number"))?;
         let may_be_own = cfg!(any(test, feature = "conformance"));
         if process == rustix::process::getpid() && !may_be_own {
             return Err(io::Error::other(
@@ -58,7 +64,10 @@ impl ForeignProcess {
 
     /// Writes `from` at address `to` of the process; returns how many system calls it took. A
     /// range that is not that process's memory is refused by the kernel.
-    pub(crate) fn write(&self, from: NonNull<[u8]>, to: u64) -> Result<u64, PutError> {
+    ///
+    /// # Safety
+    /// `from` can be read for the call, whoever else has it.
+    pub(crate) unsafe fn write(&self, from: NonNull<[u8]>, to: u64) -> Result<u64, PutError> {
         let unreachable = |error: io::Error| match error.raw_os_error() {
             Some(error @ (libc::EPERM | libc::EACCES | libc::ENOSYS)) => PutError::Forbidden(error),
             error => PutError::Unreachable(error.unwrap_or(libc::EIO)),
@@ -75,7 +84,8 @@ impl ForeignProcess {
             let rest = from.len() - done;
             let there = usize::try_from(to).ok().and_then(|to| to.checked_add(done));
             let there = there.ok_or(PutError::Unreachable(libc::EFAULT))?;
-            // SAFETY: `done` is less than the length of `from`, which is one range of memory.
+            // SAFETY: `done` is less than the length of `from`, which is one range of memory that can
+            // be read.
             let start = unsafe { from.cast::<u8>().add(done) };
             let local = libc::iovec {
                 iov_base: start.as_ptr().cast(),
@@ -87,8 +97,8 @@ impl ForeignProcess {
             };
             calls += 1;
             // SAFETY: both vectors are one element each and live for the call. The kernel reads
-            // `local`, which the caller vouches for; it writes memory of the other process, at
-            // an address that this process knows as a number only, after checking it.
+            // `local`, which can be read (the contract of this function); it writes memory of the
+            // other process, at an address that this process knows as a number only, after checking it.
             let written = unsafe {
                 libc::process_vm_writev(
                     self.process.as_raw_nonzero().get(),
@@ -149,7 +159,11 @@ mod tests {
         let mut lent = LentOut::new(vec![0; 100_000]);
         let address = lent.tell().0 & !FOREIGN;
         let bytes = [7; 99_999];
-        let calls = match process.write(NonNull::from(&bytes[..]), address + 1) {
+        let write = |to| {
+            // SAFETY: `bytes` is an array of this test's.
+            unsafe { process.write(NonNull::from(&bytes[..]), to) }
+        };
+        let calls = match write(address + 1) {
             Ok(calls) => calls,
             // Some systems forbid it altogether.
             Err(PutError::Forbidden(_)) => return,
@@ -158,7 +172,7 @@ mod tests {
         assert_eq!(calls, 2);
         let back = lent.back();
         assert!(back[0] == 0 && back[1..].iter().all(|byte| *byte == 7));
-        let nowhere = process.write(NonNull::from(&bytes[..]), 8);
+        let nowhere = write(8);
         assert!(matches!(nowhere, Err(PutError::Unreachable(_))));
         drop(LentOut::new(vec![1]));
     }

@@ -32,8 +32,9 @@ impl Shared {
 }
 
 impl Arena {
-    /// The `capacity` bytes at `at` of registered memory.
+    /// The `capacity` bytes at `at` of registered memory, as far as whole units of it go.
     pub(super) fn new(bytes: SharedBytes, at: usize, capacity: usize) -> Self {
+        let capacity = capacity - capacity % ALIGN;
         let free = if capacity == 0 {
             Vec::new()
         } else {

@@ -9,7 +9,7 @@ use super::Arrived;
 use super::arena::ArenaBuffer;
 use super::block::Block;
 use super::layout::{Geometry, SEGMENTS_MAX};
-use super::matching::Span;
+use super::matching::{Cursor, Span};
 use crate::hsl::layout::REQUESTS_MAX;
 use crate::hsl::put::{Name, Target};
 use crate::lane::ReceivedSlot;
@@ -44,7 +44,7 @@ pub(super) struct Incoming<T> {
     buffers: Arc<Arrivals<Arc<Freed>>>,
     freed_buffers: Arc<Freed>,
     buffer_bytes: u64,
-    posted: VecDeque<Vec<Segment<T>>>,
+    posted: VecDeque<Posted<T>>,
     /// Requests that wait for memory, and bytes of each, in their order.
     waiting: VecDeque<(u32, u64)>,
     /// Requests that have some.
@@ -60,8 +60,17 @@ struct Begun<T> {
     memory: Memory<T>,
     length: u64,
     done: u64,
+    /// Where that is, in memory that was posted.
+    at: Cursor,
     /// What the last answer has room for.
     expected: u64,
+}
+
+/// Memory that was posted, and how many bytes that is.
+#[derive(Debug)]
+struct Posted<T> {
+    segments: Vec<Segment<T>>,
+    room: u64,
 }
 
 #[derive(Debug)]
@@ -170,6 +179,10 @@ impl<T: Target> Incoming<T> {
         }
         begun.done += bytes;
         begun.expected = 0;
+        if let Memory::Posted(segments) = &begun.memory {
+            let rest = segments[begun.at.segment..].iter();
+            begun.at.advance(bytes, rest.map(Segment::len));
+        }
         if begun.done < begun.length {
             self.unanswered.push_back(number);
             return Ok(None);
@@ -199,7 +212,8 @@ impl<T: Target> Incoming<T> {
 
     /// Memory for a message, when there is room for it ([`can_post`](Self::can_post)).
     pub(super) fn post(&mut self, segments: Vec<Segment<T>>) {
-        self.posted.push_back(segments);
+        let room = segments.iter().map(Segment::len).sum();
+        self.posted.push_back(Posted { segments, room });
         self.match_waiting();
     }
 
@@ -217,6 +231,7 @@ impl<T: Target> Incoming<T> {
                 memory,
                 length,
                 done: 0,
+                at: Cursor::default(),
                 expected: 0,
             });
             self.unanswered.push_back(number);
@@ -224,10 +239,10 @@ impl<T: Target> Incoming<T> {
     }
 
     fn memory_for(&mut self, length: u64) -> Option<Memory<T>> {
-        let room = |segments: &Vec<Segment<T>>| segments.iter().map(Segment::len).sum::<u64>();
-        let fits = |segments: &Vec<Segment<T>>| room(segments) >= length;
+        let fits = |posted: &Posted<T>| posted.room >= length;
         if let Some(place) = self.posted.iter().position(fits) {
-            return self.posted.remove(place).map(Memory::Posted);
+            let posted = self.posted.remove(place);
+            return posted.map(|posted| Memory::Posted(posted.segments));
         }
         if length > self.buffer_bytes {
             return None;
@@ -251,14 +266,14 @@ impl<T: Target> Incoming<T> {
         self.spans.clear();
         match &mut begun.memory {
             Memory::Posted(segments) => {
-                let mut skipped = begun.done;
+                let mut skips = begun.at.offset;
                 let mut wanted = begun.length - begun.done;
-                for segment in segments {
-                    let length = segment.len();
-                    let skips = skipped.min(length);
-                    skipped -= skips;
-                    let rest = (length - skips).min(wanted);
-                    if rest > 0 && self.spans.len() < SEGMENTS_MAX {
+                for segment in &mut segments[begun.at.segment..] {
+                    if wanted == 0 || self.spans.len() == SEGMENTS_MAX {
+                        break;
+                    }
+                    let rest = (segment.len() - skips).min(wanted);
+                    if rest > 0 {
                         // What is longer than a put is waits for the next answer.
                         let rest = u32::try_from(rest).unwrap_or(u32::MAX);
                         let (at, name) = segment.tell();
@@ -272,6 +287,7 @@ impl<T: Target> Incoming<T> {
                         });
                         wanted -= u64::from(rest);
                     }
+                    skips = 0;
                 }
             }
             Memory::Buffer(buffer) => {

@@ -77,6 +77,9 @@ impl Geometry {
         if self.control_bytes == 0 {
             return Err("control messages have no bytes");
         }
+        if self.buffers > 0 && self.buffer_bytes == 0 {
+            return Err("buffers have no bytes");
+        }
         let slots = u64::from(2 * self.slots) * u64::from(self.control_bytes);
         let buffers = u64::from(self.buffers) * u64::from(self.buffer_bytes);
         let sum = (slots + buffers).checked_add(self.arena_bytes);
@@ -232,12 +235,27 @@ mod tests {
             |tuning: &mut PortTuning| tuning.slots = 65,
             |tuning: &mut PortTuning| tuning.buffers = 65,
             |tuning: &mut PortTuning| tuning.threshold_bytes = 0,
+            |tuning: &mut PortTuning| tuning.buffer_bytes = 0,
             |tuning: &mut PortTuning| tuning.arena_bytes = usize::MAX,
             |tuning: &mut PortTuning| tuning.buffer_bytes = usize::MAX,
         ] {
             let mut tuning = PortTuning::default();
             change(&mut tuning);
             assert!(Geometry::tuned(&tuning).is_err(), "{tuning:?}");
+        }
+    }
+
+    #[test]
+    fn there_need_be_no_buffers_whatever_they_would_hold() {
+        for buffer_bytes in [0, 1 << 20] {
+            let tuning = PortTuning {
+                buffers: 0,
+                buffer_bytes,
+                ..PortTuning::default()
+            };
+            let row = Geometry::tuned(&tuning).unwrap().buffer_row();
+            assert_eq!(row.end(), row.at);
+            assert_eq!(row.slots_in(&(row.at..row.at + 1)), 0..0);
         }
     }
 

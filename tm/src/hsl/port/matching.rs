@@ -27,6 +27,34 @@ pub(super) struct Matched {
     pub(super) length: u32,
 }
 
+/// How far a message has come: so many bytes into one of its segments. Kept, so that what is done about
+/// a part of a message does not depend on how many are before it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Cursor {
+    pub(super) segment: usize,
+    pub(super) offset: u64,
+}
+
+impl Cursor {
+    /// So many bytes further, in segments that are so long.
+    pub(super) fn advance(&mut self, mut bytes: u64, mut lengths: impl Iterator<Item = u64>) {
+        while bytes > 0
+            && let Some(length) = lengths.next()
+        {
+            let rest = length - self.offset;
+            if bytes < rest {
+                self.offset += bytes;
+                return;
+            }
+            bytes -= rest;
+            *self = Self {
+                segment: self.segment + 1,
+                offset: 0,
+            };
+        }
+    }
+}
+
 /// Matches the bytes of the sender's segments, from `skipped` on, with those of the receiver's,
 /// until either list ends; `most` at once.
 pub(super) fn matched<'a>(
@@ -79,6 +107,24 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        #[test]
+        fn a_cursor_is_where_so_many_bytes_end(
+            lengths in proptest::collection::vec(0..50_u64, 0..12),
+            steps in proptest::collection::vec(0..60_u64, 0..12),
+        ) {
+            let all: u64 = lengths.iter().sum();
+            let (mut cursor, mut done) = (Cursor::default(), 0);
+            for step in steps {
+                let step = step.min(all - done);
+                cursor.advance(step, lengths[cursor.segment..].iter().copied());
+                done += step;
+                let before: u64 = lengths[..cursor.segment].iter().sum();
+                prop_assert_eq!(before + cursor.offset, done);
+                let length = lengths.get(cursor.segment);
+                prop_assert!(length.is_none_or(|length| cursor.offset < *length.max(&1)));
+            }
+        }
+
         /// Each byte goes where the lists say, in as few pieces as can be.
         #[test]
         fn every_byte_finds_its_place(

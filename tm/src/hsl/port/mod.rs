@@ -87,6 +87,8 @@ const LOOKS_BETWEEN_CHECKS: u32 = 1 << 17;
 /// Messages that are copied, one right after the other, before a port sees to everything else: to
 /// requests that can be answered, and credit.
 const COPIES_BETWEEN_SETTLING: u32 = 8;
+/// Entries of the list that one call takes in, at most.
+const ENTRIES_PER_CALL: u32 = 256;
 
 /// How a port is tuned.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,13 +96,13 @@ pub struct PortTuning {
     /// Control slots that the other side may fill before this one has read any: 2 to 64.
     /// Default: 32.
     pub slots: usize,
-    /// Bytes of the largest control message. Default: 16 KiB, as in paper 000.
+    /// Bytes of the largest control message, not 0. Default: 16 KiB, as in paper 000.
     pub threshold_bytes: usize,
     /// Buffers for messages that nothing has been posted for: up to 64. Default: 4.
     pub buffers: usize,
-    /// Bytes of each. Default: 1 MiB.
+    /// Bytes of each; not 0 where there are any. Default: 1 MiB.
     pub buffer_bytes: usize,
-    /// Bytes of the arena. Default: 16 MiB.
+    /// Bytes of the arena, of which whole multiples of 128 are used. Default: 16 MiB.
     pub arena_bytes: usize,
     /// How this side learns that something has come. Default: adaptive.
     pub mode: Mode,
@@ -380,7 +382,7 @@ impl<D: PortDevice> Port<D> {
     /// order of their requests.
     ///
     /// # Errors
-    /// With the blocks: when too many messages' are posted, a block is another port's, or memory
+    /// With the blocks: when too many messages' are posted, they have no bytes, a block is another port's, or memory
     /// outside of the arena and that is not switched on, at both ends; when the card cannot be
     /// told of it; or the peer is gone or misbehaves.
     pub fn post(&mut self, blocks: Vec<Block>) -> Result<(), Untaken> {
@@ -403,6 +405,9 @@ impl<D: PortDevice> Port<D> {
     /// Whether the other side can write `blocks`.
     fn check_posted(&self, blocks: &[Block]) -> Result<(), LaneError> {
         self.check(blocks)?;
+        if blocks.iter().all(|block| block.len() == 0) {
+            return Err(LaneError::Misuse("posted memory that has no bytes"));
+        }
         let may_be_foreign =
             self.own_geometry.foreign.is_some() && self.peer_geometry.foreign.is_some();
         if !may_be_foreign && blocks.iter().any(Block::is_foreign) {
@@ -480,7 +485,9 @@ impl<D: PortDevice> Port<D> {
 
     // ---- go on --------------------------------------------------------------------------
 
-    /// Takes in what has come, answers, and sends what was asked for.
+    /// Takes in what has come, answers, and sends what was asked for: up to 256 entries of the list, so
+    /// that a peer which writes one after the other does not keep the caller. What is left,
+    /// [`arm`](Self::arm) tells of.
     ///
     /// # Errors
     /// When the peer misbehaves.
@@ -533,10 +540,13 @@ impl<D: PortDevice> Port<D> {
         gone_on.map_err(|unsent| self.unsent(unsent))
     }
 
-    /// Takes in what has come; whether anything has.
+    /// Takes in what has come, [so much](ENTRIES_PER_CALL) at most; whether anything has.
     fn take_in(&mut self) -> Result<bool, LaneError> {
         let mut any = false;
-        while self.take_in_one(any)? {
+        for _ in 0..ENTRIES_PER_CALL {
+            if !self.take_in_one(any)? {
+                break;
+            }
             any = true;
         }
         Ok(any)

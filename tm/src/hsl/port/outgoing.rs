@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::arena::ArenaBuffer;
 use super::block::Block;
 use super::layout::{SEGMENT_BYTES, SEGMENTS_MAX};
-use super::matching::{Matched, Span, matched};
+use super::matching::{Cursor, Matched, Span, matched};
 use crate::hsl::host::FOREIGN;
 use crate::hsl::layout::REQUESTS_MAX;
 use crate::hsl::message::{Kind, identifier};
@@ -41,6 +41,8 @@ struct Message<S> {
     parts: Vec<Part<S>>,
     length: u64,
     done: u64,
+    /// Where that is.
+    at: Cursor,
     /// Pieces that the card has and has not sent.
     under_way: u32,
     /// The answer whose pieces the card has not all been given.
@@ -171,6 +173,7 @@ impl<S: Source> Outgoing<S> {
             parts,
             length,
             done: 0,
+            at: Cursor::default(),
             under_way: 0,
             held: None,
         });
@@ -279,7 +282,7 @@ impl<S: Source> Outgoing<S> {
                 let what = format!("it answers request {number} with no room");
                 return Err(Unsent::Answer(what));
             }
-            Some(bytes) => message.done += bytes,
+            Some(bytes) => message.note_done(bytes),
             None => {
                 message.held = Some(Held {
                     spans: spans.to_vec(),
@@ -324,6 +327,12 @@ struct Put {
 }
 
 impl<S: Source> Message<S> {
+    fn note_done(&mut self, bytes: u64) {
+        self.done += bytes;
+        let rest = self.parts[self.at.segment..].iter();
+        self.at.advance(bytes, rest.map(|part| part.len() as u64));
+    }
+
     /// Puts as much as `spans` have room for, and tells the other side; but the first `given`
     /// pieces, and at most `most` of them.
     fn put<C: Reaching<Source = S>>(
@@ -335,12 +344,19 @@ impl<S: Source> Message<S> {
         way: Way<'_, C>,
         credit: impl FnOnce() -> u64,
     ) -> Result<Put, PutError> {
-        let lengths = self.parts.iter().map(|part| {
+        let Cursor { segment, offset } = self.at;
+        let lengths = self.parts[segment..].iter().map(|part| {
             // Longer ones cannot be put at once; the rest waits for the next answer.
             u32::try_from(part.len()).unwrap_or(u32::MAX)
         });
         let largest = way.card.largest();
-        let mut found = matched(lengths, self.done, spans, largest).peekable();
+        let found = matched(lengths, offset, spans, largest);
+        let mut found = found
+            .map(|piece| Matched {
+                segment: segment + piece.segment,
+                ..piece
+            })
+            .peekable();
         let (mut bytes, mut pieces) = (0, 0);
         for piece in found.by_ref().take(given) {
             bytes += u64::from(piece.length);

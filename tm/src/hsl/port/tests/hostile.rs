@@ -1,6 +1,8 @@
 //! What a peer can do to a port.
 
+use super::super::matching::Span;
 use super::*;
+use crate::hsl::put::Name;
 
 fn is_violation(result: &Result<(), LaneError>, what: &str) -> bool {
     matches!(result, Err(LaneError::Peer { what: said, .. }) if said.contains(what))
@@ -196,5 +198,34 @@ fn answers_with_wrong_segments_are_refused_before_anything_is_written() {
         ports[1].tell(identifier(Kind::Response, 0), count).unwrap();
         let refused = ports[0].progress();
         assert!(is_violation(&refused, "segments"), "{count}: {refused:?}");
+    }
+}
+
+/// Each answer makes this side put a byte, and none of them is wrong.
+#[test]
+fn a_peer_that_answers_byte_by_byte_does_not_keep_a_caller() {
+    let mut ports = pair(&tuned(Mode::Polling));
+    ports[0].send(vec![Block::Other(vec![7; 20_000])]).unwrap();
+    let segment = Span {
+        at: ports[1].own_geometry.arena().0 as u64,
+        length: 1,
+        name: Name::default(),
+    };
+    let to = (
+        ports[1].peer_geometry.answer_row().at,
+        layout::SEGMENT_BYTES,
+    );
+    for _ in 0..ENTRIES_PER_CALL + 10 {
+        let fill = |bytes: &SharedBytes, at| bytes.write(at, &segment.encode());
+        let message = identifier(Kind::Response, 0);
+        ports[1].tell_with(message, to, fill, 1).unwrap();
+    }
+    let mut put = 0;
+    for expected in [ENTRIES_PER_CALL, ENTRIES_PER_CALL + 10] {
+        ports[0].progress().unwrap();
+        while let Ok(Some(received)) = ports[1].put.received_notify() {
+            put += u32::from(matches!(kind_of(received.message), Some((Kind::Data, 0))));
+        }
+        assert_eq!(put, expected);
     }
 }

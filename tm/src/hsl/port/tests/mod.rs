@@ -312,6 +312,43 @@ fn a_request_that_fits_nowhere_holds_up_none_behind_it() {
 }
 
 #[test]
+fn memory_that_nothing_fits_in_is_not_posted() {
+    let mut ports = pair(&tuned(Mode::Polling));
+    let empty = ports[1].arena().allocate(0).unwrap();
+    assert!(is_misuse(ports[1].post(vec![Block::Arena(empty)])));
+    let untaken = ports[1].post(Vec::new()).unwrap_err();
+    assert!(matches!(untaken.why, Why::Lane(LaneError::Misuse(_))));
+}
+
+#[test]
+fn an_arena_is_as_large_as_what_can_be_allocated() {
+    for (arena_bytes, capacity) in [(0, 0), (100, 0), (128, 128), ((1 << 20) + 1, 1 << 20)] {
+        let tuning = PortTuning {
+            arena_bytes,
+            ..tuned(Mode::Polling)
+        };
+        let arena = pair(&tuning)[0].arena().clone();
+        assert_eq!(arena.capacity(), capacity);
+        let whole = u32::try_from(capacity).unwrap();
+        assert_eq!(arena.allocate(whole).is_some(), capacity > 0);
+    }
+}
+
+#[test]
+fn a_port_without_buffers_takes_short_messages() {
+    for buffer_bytes in [0, 1 << 20] {
+        let tuning = PortTuning {
+            buffers: 0,
+            buffer_bytes,
+            ..tuned(Mode::Polling)
+        };
+        let mut ports = pair(&tuning);
+        assert!(ports[0].send_short(b"carried").unwrap());
+        assert!(matches!(arrival(&mut ports), Arrived::Short(_)));
+    }
+}
+
+#[test]
 #[cfg_attr(miri, ignore = "so many requests take it a minute")]
 fn a_receiver_that_never_posts_bounds_its_sender() {
     let without_buffers = PortTuning {
