@@ -143,7 +143,7 @@ impl Domain {
             provider: facts.provider.clone(),
         };
 
-        let attr = info.first().fabric_attr;
+        let attr = info.chosen().fabric_attr;
         // SAFETY: the attribute is that of a list which `fi_getinfo` has returned.
         let fabric = unsafe { library.fabric(attr) }.map_err(|error| failed("fi_fabric", error))?;
         // SAFETY: the call above has made it, for nobody else.
@@ -157,7 +157,7 @@ impl Domain {
         let mut domain = std::ptr::null_mut();
         let context = std::ptr::null_mut();
         // SAFETY: the fabric is open, the list is of its making, `domain` is for the result.
-        match unsafe { make(fabric.raw(), info.first.as_ptr(), &raw mut domain, context) } {
+        match unsafe { make(fabric.raw(), info.chosen.as_ptr(), &raw mut domain, context) } {
             0 => {}
             error => return Err(failed("fi_domain", error)),
         }
@@ -188,7 +188,7 @@ impl Domain {
 
     /// What endpoints are made from.
     pub(super) fn info(&self) -> *mut Info {
-        self.info.first.as_ptr()
+        self.info.chosen.as_ptr()
     }
 
     /// The error of a call that returned `error`.
@@ -238,7 +238,18 @@ fn find(library: &'static Library, wanted: &Wanted) -> Result<InfoList, FabricEr
         let address = address.and_then(|address| CString::new(address.to_string()).ok());
         // Some interfaces do not know the address, and are taken nevertheless.
         let narrower = address.and_then(|address| hints.offers(Some(&address)).ok());
-        return Ok(narrower.unwrap_or(found));
+        let mut found = narrower.unwrap_or(found);
+        if let Some(domain) = &wanted.domain {
+            // For most providers that name is a hint, of which nothing has come here.
+            found
+                .choose(domain)
+                .map_err(|others| FabricError::NoDomain {
+                    domain: domain.clone(),
+                    provider: found.facts().provider,
+                    others: others.join(", "),
+                })?;
+        }
+        return Ok(found);
     }
     let (major, minor) = library.version();
     Err(FabricError::NoNetwork {
@@ -253,6 +264,8 @@ struct InfoList {
     library: &'static Library,
     /// Invariant: a list of the library's, with all attributes, which is ours to free.
     first: NonNull<Info>,
+    /// Invariant: an element of it.
+    chosen: NonNull<Info>,
 }
 
 // SAFETY: plain memory that nobody else has, and that is only read after it was made.
@@ -276,7 +289,11 @@ impl InfoList {
             wanted: wanted.to_string(),
             what: "out of memory".to_owned(),
         })?;
-        let hints = Self { library, first };
+        let hints = Self {
+            library,
+            first,
+            chosen: first,
+        };
         // SAFETY: the list is ours alone until it is freed (invariant).
         let info = unsafe { &mut *first.as_ptr() };
         info.caps = abi::FI_MSG | abi::FI_RMA;
@@ -313,17 +330,44 @@ impl InfoList {
         Ok(Self {
             library: self.library,
             first,
+            chosen: first,
         })
     }
 
-    /// The first of the list.
-    fn first(&self) -> &Info {
+    /// The one of the list that is taken: the first, unless another one was chosen.
+    fn chosen(&self) -> &Info {
         // SAFETY: the list is ours, and stays as it is while this is borrowed (invariant).
-        unsafe { self.first.as_ref() }
+        unsafe { self.chosen.as_ref() }
+    }
+
+    /// Chooses the first that is in `domain`.
+    ///
+    /// # Errors
+    /// The domains that there are, where none is called so.
+    fn choose(&mut self, domain: &str) -> Result<(), Vec<String>> {
+        let mut others = Vec::new();
+        let mut next = Some(self.first);
+        while let Some(info) = next {
+            // SAFETY: an element of the list, which is ours, and stays as it is meanwhile (invariant).
+            let element = unsafe { info.as_ref() };
+            // SAFETY: a list that `fi_getinfo` has returned has all attributes.
+            let attributes = unsafe { &*element.domain_attr };
+            // SAFETY: the name is null or a C string.
+            let name = unsafe { rust_text(attributes.name) };
+            if name == domain {
+                self.chosen = info;
+                return Ok(());
+            }
+            if !others.contains(&name) {
+                others.push(name);
+            }
+            next = NonNull::new(element.next);
+        }
+        Err(others)
     }
 
     fn has_socket_addresses(&self) -> bool {
-        let format = self.first().addr_format;
+        let format = self.chosen().addr_format;
         matches!(
             format,
             abi::FI_SOCKADDR | abi::FI_SOCKADDR_IN | abi::FI_SOCKADDR_IN6
@@ -331,7 +375,7 @@ impl InfoList {
     }
 
     fn facts(&self) -> Facts {
-        let info = self.first();
+        let info = self.chosen();
         // SAFETY: a list that `fi_getinfo` has returned has all attributes.
         let tx = unsafe { &*info.tx_attr };
         // SAFETY: as above.

@@ -1,7 +1,7 @@
 //! An endpoint: where writes leave and arrive. Unsafe island: posts them.
 //!
 //! What an operation refers to until it is complete lives as long as the endpoint: the memory that
-//! is sent from, and a place of the library's own for each operation.
+//! is sent from, and a place of the library's own for each operation. What cannot be closed keeps both.
 
 #![allow(unsafe_code)]
 
@@ -36,7 +36,7 @@ pub(super) struct Opened {
     addresses: Object<AvObject>,
     queue: Queue,
     calls: Calls,
-    places: Places,
+    places: Arc<Places>,
     /// Receives that the provider has not taken yet.
     unposted: Range<usize>,
     domain: Arc<Domain>,
@@ -50,7 +50,7 @@ pub(super) struct Endpoint {
     source: Arc<Region>,
     _own: Arc<Region>,
     /// What is sent from beside, by the place of the operation.
-    lent: Mutex<Vec<(usize, Arc<Lent>)>>,
+    lent: Arc<Mutex<Vec<(usize, Arc<Lent>)>>>,
 }
 
 /// What is called of an endpoint.
@@ -105,7 +105,7 @@ impl Opened {
         operations: usize,
         receives: usize,
     ) -> Result<Self, FabricError> {
-        let endpoint = make_endpoint(domain)?;
+        let mut endpoint = make_endpoint(domain)?;
         let addresses = make_addresses(domain)?;
         let calls = Calls::of(domain, &endpoint, &addresses)?;
         // SAFETY: both are closed after the endpoint, as the fields of the result are.
@@ -118,13 +118,16 @@ impl Opened {
         unsafe { endpoint.control(abi::FI_ENABLE, ptr::null_mut()) }
             .map_err(|error| domain.failed("fi_enable", error))?;
         let places = (0..operations + receives).map(|_| UnsafeCell::new(Context([0; 8])));
+        let places = Arc::new(Places(places.collect()));
+        endpoint.keep(places.clone());
+        endpoint.keep(domain.clone());
         let mut this = Self {
             unposted: operations..operations + receives,
             endpoint,
             addresses,
             queue,
             calls,
-            places: Places(places.collect()),
+            places,
             domain: Arc::clone(domain),
         };
         for place in this.unposted.clone() {
@@ -203,12 +206,16 @@ impl Opened {
 
 impl Endpoint {
     /// An endpoint that sends from `source`, and where the other side writes `own`.
-    pub(super) fn new(opened: Opened, source: Arc<Region>, own: Arc<Region>) -> Self {
+    pub(super) fn new(mut opened: Opened, source: Arc<Region>, own: Arc<Region>) -> Self {
+        let lent = Arc::default();
+        opened.endpoint.keep(source.clone());
+        opened.endpoint.keep(own.clone());
+        opened.endpoint.keep(Arc::clone(&lent) as _);
         Self {
             opened,
             source,
             _own: own,
-            lent: Mutex::default(),
+            lent,
         }
     }
 

@@ -19,6 +19,15 @@ pub(super) enum FabricError {
         wanted: String,
         what: String,
     },
+    /// No network of the provider's is in that domain, or has the address that it would need.
+    #[error(
+        "libfabric's provider {provider} has no domain \"{domain}\" for this address; it has: {others}"
+    )]
+    NoDomain {
+        domain: String,
+        provider: String,
+        others: String,
+    },
     /// A function of it failed.
     #[error("{call} of libfabric's provider {provider} failed: {what}")]
     Call {
@@ -49,6 +58,7 @@ impl From<FabricError> for io::Error {
         let kind = match error {
             FabricError::Library(_)
             | FabricError::NoNetwork { .. }
+            | FabricError::NoDomain { .. }
             | FabricError::Interface { .. }
             | FabricError::TooSmall { .. } => io::ErrorKind::Unsupported,
             FabricError::Call { .. } => io::ErrorKind::Other,

@@ -3,9 +3,12 @@
 
 #![allow(unsafe_code)]
 
+use std::any::Any;
 use std::ffi::{c_int, c_void};
 use std::fmt;
+use std::mem;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use super::abi::{Fid, Ops};
 use super::error::FabricError;
@@ -15,6 +18,8 @@ pub(super) struct Object<T> {
     /// Invariant: an object that is open, begins with a [`Fid`], and is what `T` describes.
     raw: NonNull<T>,
     ops: Calls,
+    /// What it refers to.
+    behind: Vec<Arc<dyn Any + Send + Sync>>,
 }
 
 /// What every object can do.
@@ -66,9 +71,16 @@ impl<T> Object<T> {
                     bind,
                     control,
                 },
+                behind: Vec::new(),
             }),
             _ => Err(missing()),
         }
+    }
+
+    /// Keeps `what` until it is closed, and for ever if that fails: it goes on then, and so may whatever
+    /// uses what it refers to.
+    pub(super) fn keep(&mut self, what: Arc<dyn Any + Send + Sync>) {
+        self.behind.push(what);
     }
 
     /// What it says now.
@@ -116,8 +128,11 @@ impl<T> Object<T> {
 impl<T> Drop for Object<T> {
     fn drop(&mut self) {
         // SAFETY: it is open until now (invariant), and what was made from it is closed already
-        // (`new`). An error would leave it open, which harms nobody but memory.
-        let _ = unsafe { (self.ops.close)(self.fid()) };
+        // (`new`). Where that fails, and this is open still, so is what it was made from, and what it
+        // refers to stays where it is (`keep`).
+        if unsafe { (self.ops.close)(self.fid()) } != 0 {
+            mem::forget(mem::take(&mut self.behind));
+        }
     }
 }
 
@@ -142,6 +157,46 @@ pub(super) unsafe fn table<T: Copy>(table: *const T) -> Option<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    unsafe extern "C" fn closed(_: *mut Fid) -> c_int {
+        0
+    }
+
+    unsafe extern "C" fn busy(_: *mut Fid) -> c_int {
+        -16
+    }
+
+    unsafe extern "C" fn bound(_: *mut Fid, _: *mut Fid, _: u64) -> c_int {
+        0
+    }
+
+    unsafe extern "C" fn controlled(_: *mut Fid, _: c_int, _: *mut c_void) -> c_int {
+        0
+    }
+
+    #[test]
+    fn what_cannot_be_closed_keeps_what_it_refers_to() {
+        for (close, kept) in [(closed as _, 0), (busy as _, 1)] {
+            let ops = Ops {
+                size: size_of::<Ops>(),
+                close: Some(close),
+                bind: Some(bound),
+                control: Some(controlled),
+            };
+            let mut fid = Fid {
+                class: 0,
+                context: std::ptr::null_mut(),
+                ops: &raw const ops,
+            };
+            // SAFETY: it begins with a `Fid`, whose functions look at nothing.
+            let object = unsafe { Object::new(&raw mut fid, "test", "none") };
+            let memory = Arc::new([7; 8]);
+            let mut object = object.unwrap();
+            object.keep(memory.clone());
+            drop(object);
+            assert_eq!(Arc::strong_count(&memory), 1 + kept);
+        }
+    }
 
     #[derive(Clone, Copy)]
     #[repr(C)]

@@ -72,7 +72,9 @@ impl Region {
         // pointers; what is in such memory is only ever copied or looked at as atomics
         // (`Mapping`, `Arrivals`), and what is sent from is not written while it is (`Loans`); of
         // an arena, which is both, bytes are copied alone (`SharedBytes`).
-        let registration = unsafe { register(domain, bytes, access) }?;
+        let mut registration = unsafe { register(domain, bytes, access) }?;
+        registration.keep(region.memory.clone());
+        registration.keep(domain.clone());
         region.key = registration.fields().key;
         region.registration = Some(registration);
         Ok(region)

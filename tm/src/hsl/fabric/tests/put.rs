@@ -1,10 +1,11 @@
 //! PUT over the providers that need no hardware, in both ways in which order is kept.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::net::UnixStream;
 
 use crate::conformance::has_card;
 use crate::hsl::Card;
-use crate::hsl::fabric::domain::Wanted;
+use crate::hsl::fabric::domain::{Domain, Wanted};
 use crate::hsl::fabric::meeting::{FabricEstablishing, FabricTerms, Halves};
 use crate::hsl::host::Mode;
 use crate::hsl::layout::REGISTERED_AT;
@@ -216,4 +217,26 @@ fn who_is_gone_is_noticed_by_either_half() {
             assert_eq!(near.receiving.1.next_received(), Ok(None));
         }
     }
+}
+
+/// A provider's list begins with whatever it likes, and for most the name is a hint.
+#[test]
+fn a_domain_is_taken_that_is_called_so_or_none() {
+    let of = |domain: Option<&str>| Wanted {
+        provider: Some("tcp;ofi_rxm".to_owned()),
+        domain: domain.map(str::to_owned),
+        address: Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+        ..Wanted::default()
+    };
+    let card = Card::Libfabric {
+        provider: of(None).provider,
+        domain: None,
+    };
+    if !has_card(&card) {
+        return;
+    }
+    Domain::open(&of(Some("lo"))).unwrap();
+    let refused = Domain::open(&of(Some("eth9"))).unwrap_err().to_string();
+    assert!(refused.contains("has no domain \"eth9\""), "{refused}");
+    assert!(refused.ends_with("it has: lo"), "{refused}");
 }
