@@ -150,7 +150,11 @@ struct Line {
     ratio: Option<f64>,
     /// Of the best.
     best_ratio: Option<f64>,
+    /// What is wanted of the ratio: of a bandwidth at least this, else at most;
     wanted: Option<f64>,
+    is_least: bool,
+    /// and whether that of the medians is so.
+    is_met: Option<bool>,
 }
 
 /// Measures, and prints what was measured.
@@ -178,6 +182,7 @@ pub(crate) fn print(quick: bool, json: bool) -> io::Result<()> {
         "best",
         "ratio",
         "wanted",
+        "",
     ]);
     let figure = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:.2}"));
     for line in &lines {
@@ -188,7 +193,14 @@ pub(crate) fn print(quick: bool, json: bool) -> io::Result<()> {
             figure(line.ratio),
             format!("{:.3}", line.best),
             figure(line.best_ratio),
-            figure(line.wanted),
+            line.wanted.map_or_else(String::new, |wanted| {
+                let bound = if line.is_least { "least" } else { "most" };
+                format!("at {bound} {wanted:.2}")
+            }),
+            match line.is_met {
+                Some(false) => "missed".to_owned(),
+                _ => String::new(),
+            },
         ]);
     }
     writeln!(stdout, "\n{table}")
@@ -228,6 +240,7 @@ fn compare(comparison: &Comparison, effort: Effort) -> io::Result<Vec<Line>> {
         What::Latency | What::Waking => samples.least(),
     };
     let (base, best_base) = (samples[0].median(), best(&samples[0]));
+    let is_least = matches!(what, What::Bandwidth(_));
     let wanted = [None]
         .into_iter()
         .chain(others.iter().map(|(_, wanted)| Some(*wanted)));
@@ -237,15 +250,25 @@ fn compare(comparison: &Comparison, effort: Effort) -> io::Result<Vec<Line>> {
         .zip(wanted)
         .filter_map(|((contestant, samples), wanted)| {
             let (median, best) = (samples.median()?, best(samples)?);
+            let ratio = wanted.and(base).map(|base| median / base);
+            let is_met = |(ratio, wanted)| {
+                if is_least {
+                    ratio >= wanted
+                } else {
+                    ratio <= wanted
+                }
+            };
             Some(Line {
                 table: "beside",
                 figure: what.name(),
                 contestant: contestant.name(),
                 median,
                 best,
-                ratio: wanted.and(base).map(|base| median / base),
+                ratio,
                 best_ratio: wanted.and(best_base).map(|base| best / base),
                 wanted,
+                is_least,
+                is_met: ratio.zip(wanted).map(is_met),
             })
         })
         .collect())

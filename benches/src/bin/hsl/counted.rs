@@ -174,7 +174,11 @@ impl PerMessage {
 
 impl Line<'_> {
     fn cells(&self) -> [String; 7] {
-        let figure = |value: f64| format!("{value:.2}");
+        let figure = |value: f64| {
+            // What is nothing, from a difference of two runs, has no sign.
+            let value = if value.abs() < 0.005 { 0.0 } else { value };
+            format!("{value:.2}")
+        };
         let counted = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), figure);
         [
             self.case.to_owned(),

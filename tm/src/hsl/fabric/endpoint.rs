@@ -50,8 +50,11 @@ pub(super) struct Endpoint {
     source: Arc<Region>,
     _own: Arc<Region>,
     /// What is sent from beside, by the place of the operation.
-    lent: Arc<Mutex<Vec<(usize, Arc<Lent>)>>>,
+    lent: Arc<Mutex<InUse>>,
 }
+
+/// What operations send from, by their places.
+type InUse = Vec<(usize, Arc<Lent>)>;
 
 /// What is called of an endpoint.
 #[derive(Debug)]
@@ -219,7 +222,7 @@ impl Endpoint {
         }
     }
 
-    fn lent(&self) -> MutexGuard<'_, Vec<(usize, Arc<Lent>)>> {
+    fn lent(&self) -> MutexGuard<'_, InUse> {
         self.lent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -101,9 +101,9 @@ impl Attacked {
         taken(self.ours.send(blocks).map(drop))
     }
 
-    /// Posts memory.
+    /// Posts memory; none at all would be a mistake of ours.
     pub(in crate::hsl) fn post(&mut self, size: u8) -> Result<(), LaneError> {
-        match self.ours.arena().allocate(u32::from(size) * 4) {
+        match self.ours.arena().allocate(u32::from(size.max(1)) * 4) {
             Some(buffer) => taken(self.ours.post(vec![Block::Arena(buffer)])),
             None => Ok(()),
         }

@@ -405,7 +405,7 @@ impl<D: PortDevice> Port<D> {
     /// Whether the other side can write `blocks`.
     fn check_posted(&self, blocks: &[Block]) -> Result<(), LaneError> {
         self.check(blocks)?;
-        if blocks.iter().all(|block| block.len() == 0) {
+        if blocks.iter().all(|block| block.is_empty()) {
             return Err(LaneError::Misuse("posted memory that has no bytes"));
         }
         let may_be_foreign =
