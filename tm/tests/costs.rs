@@ -77,10 +77,11 @@ fn send_long(ports: &mut Ends) {
     until(ports, |[from, _]| from.next_sent());
 }
 
-/// What the cards of both ends do for [`MESSAGES`] of what `send` sends.
+/// What the cards of both ends do for [`MESSAGES`] of what `send` sends, and to meet: a handler may
+/// hear what it was rung for then when messages go already.
 fn cost(mode: Mode, send: fn(&mut Ends)) -> Counters {
-    let mut ports = pair(mode);
     let before = counters();
+    let mut ports = pair(mode);
     for _ in 0..MESSAGES {
         send(&mut ports);
     }
