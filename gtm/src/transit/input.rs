@@ -1,11 +1,17 @@
 //! What arrives at a gateway: openings, data, control.
 
+use std::time::Duration;
+
 use super::flow::Flow;
 use super::{LinkId, Outcome, Queued, Run, Transit};
 use crate::reassembly::Violation;
 use crate::time::Time;
 use crate::transit::Lane;
 use crate::wire::{FlowKey, Header, Kind, Opening, Refusal, is_older_label};
+
+/// A link over which nothing has left for so long, though a rate allows it, may lead to somebody who
+/// takes nothing any more.
+const MOVES_WITHIN: Duration = Duration::from_secs(5);
 
 impl<B> Transit<B> {
     /// A frame that opens a flow arrived from `from`; its checksum is known to be right, so
@@ -66,10 +72,12 @@ impl<B> Transit<B> {
             self.promise(index, true, now);
             return Outcome::Send(from);
         }
-        if flow.is_held() {
+        let (is_held, outstanding) = (flow.is_held(), flow.outstanding());
+        if is_held && self.is_moving(index, now) {
             return self.say_held(from, header);
         }
-        if flow.outstanding() != 0 || header.end_position() != flow.granted {
+        let flow = self.flow_mut(index);
+        if is_held || outstanding != 0 || header.end_position() != flow.granted {
             return Outcome::Dropped;
         }
         flow.forwarded = header.position;
@@ -177,7 +185,7 @@ impl<B> Transit<B> {
                 Outcome::Send(towards_destination)
             }
             Kind::Probe => {
-                let is_held = flow.is_held();
+                let is_held = flow.is_held() && self.is_moving(index, now);
                 self.queue_control(towards_destination, header);
                 if is_held {
                     self.say_held(towards_source, header);
@@ -234,6 +242,22 @@ impl<B> Transit<B> {
             }
         }
         Outcome::Send(to)
+    }
+
+    /// Whether what waits of a flow waits for its turn, or for a rate, and not for a neighbour that takes
+    /// nothing.
+    fn is_moving(&self, index: u32, now: Time) -> bool {
+        let flow = self.flow(index);
+        let Some(link) = self.links.at(flow.to) else {
+            return false;
+        };
+        let group = link
+            .group
+            .and_then(|group| self.groups.get(group)?.as_ref());
+        let is_paced = flow.meter.opens_at(now).is_some()
+            || link.meter.opens_at(now).is_some()
+            || group.is_some_and(|group| !group.is_open(now));
+        is_paced || now.since(link.last_departure) < MOVES_WITHIN
     }
 
     /// Tells a source that what it sent is here: however long that waits, it is not lost.

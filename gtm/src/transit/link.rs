@@ -135,6 +135,8 @@ pub(super) struct Link {
     pub(super) group: Option<usize>,
     /// Flows with something for it that must not send now.
     pub(super) held_back: HeldBack,
+    /// When something has left over it.
+    pub(super) last_departure: Time,
 }
 
 impl Link {
@@ -150,6 +152,7 @@ impl Link {
             meter: Meter::new(limits.rate),
             group: limits.group,
             held_back: HeldBack::default(),
+            last_departure: Time(0),
         }
     }
 

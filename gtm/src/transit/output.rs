@@ -217,6 +217,9 @@ impl<B> Transit<B> {
         }
         let before = flow.outstanding();
         flow.forwarded += departure.charge;
+        if let Some(link) = self.links.at_mut(flow.to) {
+            link.last_departure = now;
+        }
         self.budget.change(before, flow.outstanding());
         self.promise(departure.flow, false, now)
     }

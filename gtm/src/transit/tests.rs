@@ -3,6 +3,7 @@
 mod pace;
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use proptest::prelude::*;
 
@@ -502,6 +503,31 @@ fn a_probe_of_what_is_still_here_is_answered_and_goes_on() {
     gateway.transit.handle_departure(&taken[0].1, NOW);
     let passed = (Outcome::Send(gateway.far), vec![], vec![Kind::Probe]);
     assert_eq!(ask(&mut gateway), passed);
+}
+
+/// Whoever waits behind a neighbour that takes nothing is to find out.
+#[test]
+fn what_waits_for_a_neighbour_that_takes_nothing_is_not_said_to_be_held() {
+    let mut gateway = Gateway::new(1 << 20);
+    gateway.open(1, 50_000);
+    gateway.run(1, OPENED, OPENED + 1128, Lane::Bulk).unwrap();
+    let probe = Header::new(Kind::Probe, key(1), LABEL);
+    for (seconds, is_held) in [(4, true), (6, false)] {
+        let later = NOW + Duration::from_secs(seconds);
+        gateway.transit.handle_control(gateway.near, &probe, later);
+        assert_eq!(gateway.kinds(gateway.near).len(), usize::from(is_held));
+        gateway.control(gateway.far);
+    }
+    // The opening of another flow waits there too.
+    let opening = opening_header(2, LABEL, 0);
+    gateway.open_with(&opening);
+    let later = NOW + Duration::from_secs(6);
+    let to = Ok(gateway.far);
+    let again =
+        gateway
+            .transit
+            .handle_opening(gateway.near, &opening, &opening_of(7), to, 0, later);
+    assert_eq!(again, Outcome::Dropped);
 }
 
 #[test]

@@ -373,3 +373,33 @@ fn flows_and_links_that_end_are_not_waited_for() {
     }
     assert!(left > 0 && !world.transit.has_queued(world.far[0], Lane::Bulk));
 }
+
+/// However long that is: nothing leaves meanwhile, and that is no fault of the neighbour's.
+#[test]
+fn what_waits_for_a_rate_is_said_to_be_held() {
+    let slow = Rate::from_bytes_per_second(10);
+    let mut transit: Transit<()> = Transit::new(Budget::new(1 << 20)).with_groups(&[slow]);
+    let near = transit.add_link();
+    let far = transit.add_limited_link(LinkLimits {
+        rate: None,
+        group: Some(0),
+    });
+    let [first, second] = [1, 2].map(|source| opening_header(source, LABEL, 0));
+    let mut open = |header: &Header, now| {
+        let outcome = transit.handle_opening(near, header, &opening_of(7), Ok(far), (), now);
+        let mut taken = Vec::new();
+        transit.poll_transmit(far, Lane::Urgent, usize::MAX, now, |(), it| taken.push(it));
+        for departure in &taken {
+            transit.handle_departure(departure, now);
+        }
+        (outcome, taken.len())
+    };
+    assert_eq!(open(&first, NOW), (Outcome::Send(far), 1));
+    assert_eq!(open(&second, NOW), (Outcome::Send(far), 0));
+    // Some 170 bytes are being paid for.
+    assert_eq!(open(&second, NOW + 10 * SECOND), (Outcome::Send(near), 0));
+    let mut control = Vec::new();
+    transit.poll_control(near, &mut control, usize::MAX);
+    let held = Header::parse(control.first_chunk().unwrap()).unwrap();
+    assert_eq!((held.kind, held.flow), (Kind::Held, second.flow));
+}
