@@ -272,7 +272,7 @@ fn a_budget_that_messages_are_too_slow_for_is_refused_before_anything_is_changed
     let ended = world
         .start_tune(&["--budget", "10s", "--size", "32KiB"])
         .end();
-    ended.failed_with(&["too long for a budget of 10.0 s: name smaller messages with --size"]);
+    ended.failed_with(&["too long for a budget of 10s: name smaller messages with --size"]);
     assert_eq!(text(&world), before);
     for process in [gateway, serve] {
         let ended = process.terminate();

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use indicatif::{ProgressBar, ProgressStyle};
-use madgate_vchannel::{Channel, Delivery, NodeId, PackError, Progress, UnpackError};
+use madgate_vchannel::{Channel, Delivery, NodeId, PackError, UnpackError};
 use thiserror::Error;
 
 use crate::failure::{Context, Failure};
@@ -20,6 +20,7 @@ use crate::files::send::{Peer, Report, send};
 use crate::files::walk::Source;
 use crate::files::wire::{MAX_PATH_BYTES, Reply, Request, WireError};
 use crate::limits;
+use crate::motion::Motion;
 use crate::node::{channel_to, join, leave, read_cluster};
 use crate::output::{print, say, shown};
 use crate::service::talk::{self, Incoming, TalkError};
@@ -97,7 +98,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         to,
         tag: RandomState::new().build_hasher().finish(),
         last: None,
-        progress: session.progress(),
+        motion: Motion::of(&session),
     };
     // Not before something is sent, so that it does not stand beside what is logged before.
     let mut shown = None;
@@ -197,8 +198,7 @@ struct Destination<'a> {
     tag: u64,
     /// The last message that was no question.
     last: Option<Delivery>,
-    /// How far everything had come when somebody looked last.
-    progress: Progress,
+    motion: Motion,
 }
 
 /// Why the way to the receiver ended.
@@ -267,8 +267,7 @@ impl Peer for Destination<'_> {
             Some(last) => !last.is_delivered()?,
             None => false,
         };
-        let progress = self.channel.session().progress();
-        let has_moved = std::mem::replace(&mut self.progress, progress) != progress;
+        let has_moved = self.motion.has_moved(self.channel.session());
         Ok(is_under_way && has_moved)
     }
 

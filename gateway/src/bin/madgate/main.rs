@@ -23,6 +23,7 @@ mod knobs;
 mod limits;
 mod load;
 mod logging;
+mod motion;
 mod node;
 mod output;
 mod routes;

@@ -43,10 +43,7 @@ impl<'a> Gateways<'a> {
         let route = Routes::new(Arc::clone(cluster), id).route(session.node(), to)?;
         let pairs = route.hops.windows(2);
         let watched = pairs.map(|pair| Watched {
-            partner: Partner {
-                channel,
-                node: pair[0].node,
-            },
+            partner: Partner::new(channel, pair[0].node),
             networks: [pair[0].network, pair[1].network],
             tag: None,
         });

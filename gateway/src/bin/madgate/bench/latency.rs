@@ -8,6 +8,7 @@ use hdrhistogram::Histogram;
 
 use super::finding::{Latency, OneWay, Percentiles};
 use super::partner::Partner;
+use super::under_way::{self, UnderWay};
 use super::{Plan, burst_of};
 use crate::failure::{Context, Failure};
 use crate::files::wire::count;
@@ -16,11 +17,14 @@ use crate::service::pattern::{Check, Messages};
 use crate::units::{float, mb_per_s, per_second};
 
 /// The longest time that the histogram tells apart.
-const MAX_NS: u64 = 60_000_000_000;
+const MAX_NS: u64 = 3_600_000_000_000;
 /// Digits of a time that are kept.
 const DIGITS: u8 = 3;
 /// How long the load may run before what is measured beside it counts: until queues are full.
 const FILL: Duration = Duration::from_millis(100);
+/// A load has as much under way as a stream that is measured for so long: queues are full, and it ends soon
+/// when it is to.
+const LOAD_TIME: Duration = Duration::from_secs(1);
 
 /// Half round trips of messages that are sent back.
 pub(super) fn pingpong(partner: Partner<'_>, size: usize, plan: &Plan) -> Result<Latency, Failure> {
@@ -184,6 +188,8 @@ impl Load<'_> {
         let messages = Messages::new(self.message_bytes);
         let burst = burst_of(self.message_bytes);
         let started = Instant::now();
+        let weight = under_way::weight(burst, self.message_bytes);
+        let mut under_way = UnderWay::of(LOAD_TIME, weight);
         let mut sent = 0;
         while !stop.load(Ordering::Relaxed) {
             if let Some(rate) = rate {
@@ -194,10 +200,18 @@ impl Load<'_> {
                     continue;
                 }
             }
-            for _ in 0..burst {
+            for _ in 1..burst {
                 self.partner.payload(&messages, sent)?;
                 sent += 1;
             }
+            let mark = if under_way.wants_mark(weight) {
+                Some(self.partner.payload_tracked(&messages, sent)?)
+            } else {
+                self.partner.payload(&messages, sent)?;
+                None
+            };
+            sent += 1;
+            under_way.note(weight, mark)?;
         }
         Ok(sent)
     }

@@ -59,7 +59,7 @@ pub(crate) fn messages_per_s(
     [warm_up, time]: [Duration; 2],
 ) -> Result<f64, Failure> {
     let plan = Plan { warm_up, time };
-    let partner = Partner { channel, node };
+    let partner = Partner::among_others(channel, node);
     let progress = Progress::none();
     let found = stream::stream(partner, size, Direction::There, &plan, &progress)?;
     Ok(found.messages_per_s)
@@ -84,7 +84,7 @@ pub(crate) fn half_round_trip_us(
     [warm_up, time]: [Duration; 2],
 ) -> Result<f64, Failure> {
     let plan = Plan { warm_up, time };
-    let found = latency::pingpong(Partner { channel, node }, size, &plan)?;
+    let found = latency::pingpong(Partner::among_others(channel, node), size, &plan)?;
     Ok(found.times.p50_us)
 }
 
@@ -192,20 +192,14 @@ impl Bench<'_> {
         let to = other_than(&cluster, own, to)?;
         let session = join(&cluster, node)?;
         let channel = channel_to(&session, to, self.arguments.channel.as_deref())?;
-        let partner = Partner {
-            channel: &channel,
-            node: to,
-        };
+        let partner = Partner::new(&channel, to);
         let loader = if self.kind == Kind::Loaded {
             Some(self.load_place(&session, &channel, to)?)
         } else {
             None
         };
         let load = loader.as_ref().map(|(channel, node)| Load {
-            partner: Partner {
-                channel,
-                node: *node,
-            },
+            partner: Partner::new(channel, *node),
             message_bytes: self.arguments.load_size.unwrap_or(LOAD_BYTES),
         });
         let mut gateways = Gateways::between(&channel, to)?;
@@ -351,10 +345,7 @@ impl Bench<'_> {
         }
         let partners: Vec<Partner<'_>> = ends
             .iter()
-            .map(|(channel, node)| Partner {
-                channel,
-                node: *node,
-            })
+            .map(|(channel, node)| Partner::new(channel, *node))
             .collect();
         let mut gateways = Gateways::between(&ends[0].0, ends[0].1)?;
         let of_flows = partners.iter().map(|flow| flow.node);

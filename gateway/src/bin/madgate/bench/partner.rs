@@ -4,9 +4,10 @@ use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::time::{Duration, Instant};
 
-use madgate_vchannel::{Channel, Cluster, Delivery, NodeId, Progress, Unpacking};
+use madgate_vchannel::{Channel, Cluster, Delivery, NodeId, Unpacking};
 
 use crate::failure::Failure;
+use crate::motion::Motion;
 use crate::service::order::{Answer, Order, Report};
 use crate::service::pattern::{Check, Messages};
 use crate::service::talk::{self, Incoming, send_payload, send_payload_tracked};
@@ -18,6 +19,8 @@ const SILENCE_MARGIN: Duration = Duration::from_secs(10);
 const STILLNESS_MARGIN: Duration = Duration::from_secs(5);
 /// How soon somebody is greeted again who has answered once and then no more.
 const GREETED_WITHIN: Duration = Duration::from_secs(2);
+/// Looks whether anything moves, in the time for which nothing may.
+const LOOKS: u32 = 16;
 /// How soon an order is repeated that is not answered.
 const REPEAT_AFTER: Duration = Duration::from_millis(250);
 
@@ -26,6 +29,8 @@ const REPEAT_AFTER: Duration = Duration::from_millis(250);
 pub(super) struct Partner<'a> {
     pub(super) channel: &'a Channel,
     pub(super) node: NodeId,
+    /// Whether nobody else sends anything in this session: then what moves is the bench's.
+    is_alone: bool,
 }
 
 /// What comes from the other end while it sends messages.
@@ -35,6 +40,24 @@ enum Next<'a> {
 }
 
 impl<'a> Partner<'a> {
+    /// One with which nothing but benches goes on.
+    pub(super) const fn new(channel: &'a Channel, node: NodeId) -> Self {
+        Self {
+            channel,
+            node,
+            is_alone: true,
+        }
+    }
+
+    /// One that others talk with too.
+    pub(super) const fn among_others(channel: &'a Channel, node: NodeId) -> Self {
+        Self {
+            channel,
+            node,
+            is_alone: false,
+        }
+    }
+
     pub(super) fn name(&self) -> &'a str {
         self.channel.session().cluster().node_name(self.node)
     }
@@ -57,19 +80,19 @@ impl<'a> Partner<'a> {
         let tag = RandomState::new().build_hasher().finish();
         let mut deadline = Instant::now() + limit;
         let session = self.channel.session();
-        let mut last: Option<(Delivery, Progress)> = None;
+        let mut motion = Motion::of(session);
+        let mut last: Option<Delivery> = None;
         while Instant::now() < deadline {
             // One that is on its way still, as slowly as that may be, is not overdue.
-            if let Some((order, before)) = &mut last
+            if let Some(order) = &last
                 && !order.is_delivered()?
             {
-                let now = session.progress();
-                if std::mem::replace(before, now) != now {
+                if motion.has_moved(session) {
                     deadline = Instant::now() + limit;
                 }
             } else {
-                let order = talk::send_tracked(self.channel, self.node, order.encode(tag))?;
-                last = Some((order, session.progress()));
+                let order = order.encode(tag);
+                last = Some(talk::send_tracked(self.channel, self.node, order)?);
             }
             match self.answer(tag, REPEAT_AFTER)? {
                 Some(Answer::Ready) => return Ok(Some(tag)),
@@ -176,8 +199,7 @@ impl<'a> Partner<'a> {
 
     /// Unpacks the next payload of the other end into `buffer`, which is as long.
     pub(super) fn payload_back(&self, buffer: &mut [u8]) -> Result<(), Failure> {
-        let deadline = Instant::now() + self.silence_limit();
-        while let Some(mut unpacking) = self.next(deadline)? {
+        while let Some(mut unpacking) = self.next_unless_still()? {
             if let Incoming::Payload(_) = talk::read(&mut unpacking)? {
                 return unpack(unpacking, buffer);
             }
@@ -217,8 +239,7 @@ impl<'a> Partner<'a> {
     }
 
     fn next_of_stream(&self, tag: u64) -> Result<Next<'a>, Failure> {
-        let deadline = Instant::now() + self.silence_limit();
-        while let Some(mut unpacking) = self.next(deadline)? {
+        while let Some(mut unpacking) = self.next_unless_still()? {
             match talk::read(&mut unpacking)? {
                 Incoming::Payload(size) => return Ok(Next::Payload(unpacking, size)),
                 Incoming::Service(head) if head.tag == tag => {
@@ -247,6 +268,23 @@ impl<'a> Partner<'a> {
             }
         }
         Ok(None)
+    }
+
+    /// The next message of the other end, for as long as anything moves: what it answers may still be on
+    /// its way there. `None` when nothing has for too long, or, among others, when none comes for so long.
+    fn next_unless_still(&self) -> Result<Option<Unpacking<'a>>, Failure> {
+        let session = self.channel.session();
+        let mut next = self.next(Instant::now() + self.silence_limit() / LOOKS)?;
+        if next.is_none() {
+            let (mut motion, mut since) = (Motion::of(session), Instant::now());
+            while next.is_none() && since.elapsed() < self.silence_limit() {
+                next = self.next(Instant::now() + self.silence_limit() / LOOKS)?;
+                if self.is_alone && motion.has_moved(session) {
+                    since = Instant::now();
+                }
+            }
+        }
+        Ok(next)
     }
 
     /// The next message of the other end, if one comes in time.

@@ -74,7 +74,9 @@ impl UnderWay {
         {
             mark.wait()?;
             self.delivered = sent;
-            self.most = most(sent, self.started.elapsed(), self.part).max(self.least);
+            // What leaves first says little: a rate lets it through at once. So it grows step by step.
+            let most = most(sent, self.started.elapsed(), self.part);
+            self.most = most.min(2 * self.most).max(self.least);
         }
         Ok(())
     }

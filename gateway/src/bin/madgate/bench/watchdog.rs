@@ -6,10 +6,11 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use madgate_vchannel::Session;
 use madgate_vchannel::cluster::format_duration;
-use madgate_vchannel::{Progress, Session};
 
 use crate::failure::{Context, Failure};
+use crate::motion::Motion;
 
 /// Looks in the time after which nothing moves any more.
 const LOOKS: u32 = 16;
@@ -22,7 +23,7 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Ends this process when no byte of any of `sessions` has moved for `silence`.
+    /// Ends this process when nothing of any of `sessions` has moved for `silence`.
     pub(super) fn start(sessions: Vec<Session>, silence: Duration) -> Result<Self, Failure> {
         let (ends, end) = bounded::<()>(0);
         let watching = thread::Builder::new()
@@ -46,12 +47,15 @@ impl Drop for Watchdog {
 }
 
 fn watch(sessions: &[Session], silence: Duration, end: &Receiver<()>) {
-    let look = || -> Vec<Progress> { sessions.iter().map(Session::progress).collect() };
-    let (mut last, mut since) = (look(), Instant::now());
+    let mut motions: Vec<_> = sessions.iter().map(Motion::of).collect();
+    let mut since = Instant::now();
     while end.recv_timeout(silence / LOOKS) == Err(RecvTimeoutError::Timeout) {
-        let now = look();
-        if now != last {
-            (last, since) = (now, Instant::now());
+        let mut has_moved = false;
+        for (motion, session) in motions.iter_mut().zip(sessions) {
+            has_moved |= motion.has_moved(session);
+        }
+        if has_moved {
+            since = Instant::now();
         } else if since.elapsed() >= silence {
             eprintln!(
                 "madgate: nothing has moved for {}: the other node or a gateway on the way is \

@@ -23,7 +23,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
-use madgate_vchannel::cluster::parse_duration;
+use madgate_vchannel::cluster::{format_duration, parse_duration};
 
 use crate::bench::message_size;
 use crate::failure::Failure;
@@ -206,11 +206,11 @@ fn fit(
     budget: Duration,
     endings: &Endings,
 ) -> Result<(), Stop> {
-    let mut ones = objective.time_of_one(route, endings)?;
+    let mut ones = objective.time_of_one(route, endings, budget / 2)?;
     let is_too_long = |ones: &[Duration]| objective.time_of_all(ones) * MEASUREMENTS_LEAST > budget;
     let longest = |ones: &[Duration]| ones.iter().max().copied().unwrap_or_default();
     if is_too_long(&ones) && longest(&ones) < SLOW_MESSAGE {
-        ones = objective.time_of_one(route, endings)?;
+        ones = objective.time_of_one(route, endings, budget / 2)?;
     }
     if is_too_long(&ones) {
         let least = objective.time_of_all(&ones) * MEASUREMENTS_LEAST;
@@ -218,8 +218,8 @@ fn fit(
         return Err(Failure::new(format!(
             "a message takes up to {longest} over this way, too long for a budget of {}: name smaller \
              messages with --size, or a --budget of {} at least",
-            crate::units::duration(budget),
-            crate::units::duration(Duration::from_secs(least.as_secs() + 1)),
+            format_duration(budget),
+            format_duration(Duration::from_secs(least.as_secs() + 1)),
         ))
         .into());
     }

@@ -115,15 +115,23 @@ impl Objective {
         Self { gauges, time }
     }
 
-    /// How long one message of each size takes, with what is in force.
+    /// How long one message of each size takes, with what is in force: the second, as the first sets
+    /// up the way, and is not waited for where there is a rate.
     pub(crate) fn time_of_one(
         &self,
         route: &Route<'_>,
         endings: &Endings,
+        within: Duration,
     ) -> Result<Vec<Duration>, Stop> {
         let one = |gauge: &Gauge| {
             let (Gauge::Stream(size) | Gauge::Pingpong(size)) = *gauge;
-            route.keeping(endings, |channel, to| bench::time_of_one(channel, to, size))
+            let both = || {
+                route.keeping(endings, Some(within), |channel, to| {
+                    bench::time_of_one(channel, to, size)
+                })
+            };
+            both()?;
+            both()
         };
         self.gauges.iter().map(one).collect()
     }
@@ -146,7 +154,7 @@ impl Objective {
         let mut figures = Vec::with_capacity(self.gauges.len());
         for gauge in &self.gauges {
             route.keep()?;
-            figures.push(route.keeping(endings, |channel, to| match *gauge {
+            figures.push(route.keeping(endings, None, |channel, to| match *gauge {
                 Gauge::Stream(size) => {
                     // Empty messages have no bytes; those count that there were.
                     let bytes = float(count(size.max(1)));

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use std::{process, thread};
 
 use bytes::Bytes;
-use crossbeam_channel::{RecvTimeoutError, bounded, select};
+use crossbeam_channel::{RecvTimeoutError, after, bounded, never, select};
 use madgate_vchannel::topology::Routes;
 use madgate_vchannel::{Channel, Cluster, NodeId, PackError, Session};
 
@@ -259,15 +259,18 @@ impl<'a> Route<'a> {
     }
 
     /// Does something over the channel that may take long, and renews the leases meanwhile. Somebody
-    /// who wants no more does not wait for it for long.
+    /// who wants no more does not wait for it for long; and where it has not ended `within` so long, the
+    /// process does.
     pub(crate) fn keeping<T>(
         &self,
         endings: &Endings,
+        within: Option<Duration>,
         work: impl FnOnce(&Channel, NodeId) -> Result<T, Failure>,
     ) -> Result<T, Stop> {
         let channel = self.channel()?;
         let ask = self.encode(&self.ask_for(&[]))?;
         let (done, is_done) = bounded::<()>(0);
+        let too_late = within.map_or_else(never, after);
         let renew = move || {
             loop {
                 select! {
@@ -278,6 +281,11 @@ impl<'a> Route<'a> {
                             self.break_off(signal);
                         }
                         return Some(signal);
+                    }
+                    recv(too_late) -> _ => {
+                        say("madgate: a message takes longer over this way than the budget: nothing was \
+                             tried; name smaller messages with --size, or a longer --budget");
+                        process::exit(1);
                     }
                     default(RENEWAL) => {
                         for peer in &self.peers {
@@ -377,7 +385,7 @@ impl<'a> Route<'a> {
         let channel = self.channel()?;
         let message = self.encode(order)?;
         let deadline = Instant::now() + limit;
-        let mut met = None;
+        let (mut met, mut answered) = (None, false);
         while Instant::now() < deadline {
             match talk::send(channel, peer, message.clone()) {
                 Ok(()) => {}
@@ -388,10 +396,19 @@ impl<'a> Route<'a> {
                 Err(error) => return Err(error.into()),
             }
             match self.answer(channel, peer, deadline.min(Instant::now() + REPEAT_AFTER))? {
-                Some(Answer::State(state)) if !is_it(&state) => thread::sleep(ASK_AGAIN),
+                Some(Answer::State(state)) if !is_it(&state) => {
+                    answered = true;
+                    thread::sleep(ASK_AGAIN);
+                }
                 Some(answer) => return Ok(answer),
                 None => {}
             }
+        }
+        if answered {
+            return Err(Failure::new(format!(
+                "{} does not do what it was told; it was restarted, or another one tunes it",
+                self.name(peer)
+            )));
         }
         let what = format!(
             "{} has not answered for {} s; it has to run `madgate gateway` or `madgate serve` \
