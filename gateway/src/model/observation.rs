@@ -136,10 +136,12 @@ fn limit(
     let busy = pipeline.period(packet_bytes).as_secs_f64() * packets / all;
     let blocked = float_of(far.blocked) / float_of(far.sends.max(1));
     let each = period.uptime.mul_f64(1.0 / packets);
-    let waits = way.hop.quantile(0.5) > QUEUED.max(each * 2);
+    let hop = way.hop.quantile(0.5);
+    let waits = hop > QUEUED.max(each * 2);
     if busy > BUSY {
         Limit::Stage(pipeline.slowest(packet_bytes))
-    } else if waits && far.held_back > 0 {
+    } else if hop > QUEUED && far.held_back > 0 {
+        // However few there are: a low rate lets few through.
         Limit::Rate
     } else if waits && far.blocked > 0 {
         Limit::NetworkAhead
@@ -278,6 +280,12 @@ mod tests {
         assert_eq!(limit_of(&queued), Limit::NetworkAhead);
         queued.networks[1].held_back = 500;
         assert_eq!(limit_of(&queued), Limit::Rate);
+        // Few large ones a second wait for a rate for less than comes between two of them.
+        let mut few = period();
+        few.networks[1].held_back = 2;
+        few.pipelines[0].hop.record(SECOND / 20, 3);
+        few.networks[0].receives = 3;
+        assert_eq!(limit_of(&few), Limit::Rate);
         // Flows that go elsewhere do not limit this way.
         blocked.pipelines.push(way("right", "left", 50_000_000));
         blocked.pipelines[1].parked_ahead = SECOND / 2;
