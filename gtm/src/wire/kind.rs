@@ -25,7 +25,7 @@ pub enum Kind {
     /// The answer to a ping.
     Pong = 8,
     /// From a gateway back to the source, which asked with an opening or a probe: what it sent is
-    /// here, and waits for its turn to go on.
+    /// here, and waits for its turn to go on, or for a rate.
     Held = 9,
 }
 

@@ -12,8 +12,9 @@ pub struct Progress {
     pub delivered_bytes: u64,
     /// What has arrived here. Less than before where a source was started again, which counts anew.
     pub received_bytes: u64,
-    /// How often gateways have said that something from here waits there for its turn, as they do every
-    /// two seconds at least: it may be long until the next fragment has left where there is a `rate`.
+    /// How often gateways have said that something from here waits there for its turn, or for a `rate`, as
+    /// they do every two seconds at least: it may be long until the next fragment has left. Not a proof
+    /// that its destination lives, whose kernel may still take what it does not read.
     pub holdups: u64,
 }
 
