@@ -206,7 +206,7 @@ impl Bench<'_> {
         let nodes = gateways.nodes().chain([own, to]);
         let spinners = doubts::spinners(&cluster, nodes);
         partner.greet()?;
-        let watchdog = watchdog(std::slice::from_ref(&session))?;
+        let watchdog = watch_over(std::slice::from_ref(&session))?;
         for (size, plan) in self.points() {
             for beside in self.loads(load, &plan)? {
                 // Gateways count what is measured, and nothing before it.
@@ -355,7 +355,7 @@ impl Bench<'_> {
         for partner in &partners {
             partner.greet()?;
         }
-        let watchdog = watchdog(&sessions)?;
+        let watchdog = watch_over(&sessions)?;
         for (size, plan) in self.points() {
             if let Some(before) = plan.before() {
                 stream::many(&partners, size, before.time)?;
@@ -453,7 +453,7 @@ fn write_svg(path: &Path, charts: &[Chart]) -> Result<(), Failure> {
 }
 
 /// Ends this process when nothing moves in any of these sessions, which are of one cluster.
-fn watchdog(sessions: &[Session]) -> Result<Watchdog, Failure> {
+fn watch_over(sessions: &[Session]) -> Result<Watchdog, Failure> {
     let limit = partner::stillness_limit(sessions[0].cluster());
     Watchdog::start(sessions.to_vec(), limit)
 }
