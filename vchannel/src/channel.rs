@@ -35,6 +35,10 @@ impl Channel {
         &self.session
     }
 
+    pub(crate) const fn id(&self) -> ChannelId {
+        self.id
+    }
+
     /// Its name in the cluster file.
     #[must_use]
     pub fn name(&self) -> &str {

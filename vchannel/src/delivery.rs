@@ -1,5 +1,7 @@
 //! The delivery of one message, to be asked for or waited for.
 
+use std::time::{Duration, Instant};
+
 use crate::channel::Channel;
 use crate::error::PackError;
 use crate::session::Core;
@@ -37,6 +39,18 @@ impl Delivery {
     /// # Errors
     /// When it will not be delivered.
     pub fn wait(&self) -> Result<(), PackError> {
+        self.wait_until(None).map(drop)
+    }
+
+    /// The same, for so long at most; whether it has.
+    ///
+    /// # Errors
+    /// When it will not be delivered.
+    pub fn wait_within(&self, within: Duration) -> Result<bool, PackError> {
+        self.wait_until(Instant::now().checked_add(within))
+    }
+
+    fn wait_until(&self, deadline: Option<Instant>) -> Result<bool, PackError> {
         let inner = self.channel.session().inner();
         {
             let mut core = inner.lock();
@@ -45,9 +59,10 @@ impl Delivery {
                 .request_acknowledgement();
             core.wake_flow(self.flow);
         }
-        inner
-            .wait(None, None, |core| self.look(core))
-            .unwrap_or(Ok(()))
+        match inner.wait(deadline, None, |core| self.look(core)) {
+            Some(found) => found.map(|()| true),
+            None => Ok(false),
+        }
     }
 
     fn look(&self, core: &mut Core) -> Option<Result<(), PackError>> {

@@ -270,9 +270,9 @@ fn a_budget_that_messages_are_too_slow_for_is_refused_before_anything_is_changed
     let (gateway, serve) = tunable(&world);
     let before = text(&world);
     let ended = world
-        .start_tune(&["--budget", "10s", "--size", "32KiB"])
+        .start_tune(&["--budget", "30s", "--size", "32KiB"])
         .end();
-    ended.failed_with(&["too long for a budget of 10s: name smaller messages with --size"]);
+    ended.failed_with(&["too long for a budget of 30s: name smaller messages with --size"]);
     assert_eq!(text(&world), before);
     for process in [gateway, serve] {
         let ended = process.terminate();

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::flow::Flow;
+use super::link::{Link, SPARE_CONTROL_FRAMES};
 use super::{LinkId, Outcome, Queued, Run, Transit};
 use crate::reassembly::Violation;
 use crate::time::Time;
@@ -176,6 +177,11 @@ impl<B> Transit<B> {
                 Outcome::Send(towards_source)
             }
             Kind::Held => {
+                // It can be done without, unlike what else waits there.
+                let is_busy = |link: &Link| link.control.len() >= SPARE_CONTROL_FRAMES;
+                if self.links.at(towards_source).is_some_and(is_busy) {
+                    return Outcome::Dropped;
+                }
                 self.queue_control(towards_source, header);
                 Outcome::Send(towards_source)
             }
@@ -256,7 +262,7 @@ impl<B> Transit<B> {
             .and_then(|group| self.groups.get(group)?.as_ref());
         let is_paced = flow.meter.opens_at(now).is_some()
             || link.meter.opens_at(now).is_some()
-            || group.is_some_and(|group| !group.is_open(now));
+            || group.is_some_and(|group| group.holds(flow.to, now));
         is_paced || now.since(link.last_departure) < MOVES_WITHIN
     }
 

@@ -162,6 +162,11 @@ impl Group {
         }
     }
 
+    /// Whether `link` has something to send and waits for the rate to allow it.
+    pub(super) fn holds(&self, link: LinkId, now: Time) -> bool {
+        !self.is_open(now) && self.waiting.contains(&link)
+    }
+
     /// Whether `link` may go on with its turn.
     pub(super) fn is_open(&self, now: Time) -> bool {
         self.meter.opens_at(now).is_none()

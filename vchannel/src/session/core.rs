@@ -258,6 +258,20 @@ impl Core {
         Some(index)
     }
 
+    /// The flows of a channel to a node and from it, if there are any.
+    pub(super) fn flows_with(
+        &self,
+        node: NodeId,
+        channel: ChannelId,
+    ) -> (Option<&OutFlow>, Option<&InFlow>) {
+        let there = self.out_by_key.get(&(node.rank(), channel.0));
+        let back = self.in_flow(node, channel);
+        (
+            there.map(|index| &self.out_flows[*index as usize]),
+            back.map(|index| &self.in_flows[index as usize]),
+        )
+    }
+
     /// What checksums cover on a route that begins on `network`, and ends there if `is_regular`.
     pub(super) fn coverage(&self, network: NetworkId, is_regular: bool) -> Coverage {
         if !is_regular {

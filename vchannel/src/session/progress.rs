@@ -1,6 +1,9 @@
 //! How far messages have come, for whoever watches whether anything moves.
 
 use super::Session;
+use super::flows::{InFlow, OutFlow};
+use crate::channel::Channel;
+use crate::cluster::NodeId;
 
 /// How far the messages of a node have come, at one moment. Bytes are those of messages, whole or not, and a
 /// part for each frame: a large message moves them with each of its fragments.
@@ -24,13 +27,34 @@ impl Session {
     #[must_use]
     pub fn progress(&self) -> Progress {
         let core = self.inner().lock();
-        let delivered = core.out_flows.iter().map(|flow| flow.flow.positions().0);
-        let received = core.in_flows.iter().map(|flow| flow.flow.delivered());
-        let holdups = core.out_flows.iter().map(|flow| flow.flow.holdups());
-        Progress {
-            delivered_bytes: delivered.fold(0, u64::wrapping_add),
-            received_bytes: received.fold(0, u64::wrapping_add),
-            holdups: holdups.sum(),
+        Progress::of(core.out_flows.iter(), core.in_flows.iter())
+    }
+}
+
+impl Channel {
+    /// The same for the messages of this channel that go to one node, or come from it.
+    #[must_use]
+    pub fn progress(&self, with: NodeId) -> Progress {
+        let core = self.session().inner().lock();
+        let (there, back) = core.flows_with(with, self.id());
+        Progress::of(there.into_iter(), back.into_iter())
+    }
+}
+
+impl Progress {
+    fn of<'a>(
+        there: impl Iterator<Item = &'a OutFlow>,
+        back: impl Iterator<Item = &'a InFlow>,
+    ) -> Self {
+        let mut progress = Self::default();
+        for OutFlow { flow, .. } in there {
+            let (delivered, ..) = flow.positions();
+            progress.delivered_bytes = progress.delivered_bytes.wrapping_add(delivered);
+            progress.holdups += flow.holdups();
         }
+        for InFlow { flow, .. } in back {
+            progress.received_bytes = progress.received_bytes.wrapping_add(flow.delivered());
+        }
+        progress
     }
 }

@@ -98,7 +98,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         to,
         tag: RandomState::new().build_hasher().finish(),
         last: None,
-        motion: Motion::of(&session),
+        motion: Motion::from(channel.progress(to)),
     };
     // Not before something is sent, so that it does not stand beside what is logged before.
     let mut shown = None;
@@ -267,7 +267,7 @@ impl Peer for Destination<'_> {
             Some(last) => !last.is_delivered()?,
             None => false,
         };
-        let has_moved = self.motion.has_moved(self.channel.session());
+        let has_moved = self.motion.has_moved(self.channel.progress(self.to));
         Ok(is_under_way && has_moved)
     }
 

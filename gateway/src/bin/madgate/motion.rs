@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use madgate_vchannel::{Progress, Session};
+use madgate_vchannel::Progress;
 
 /// For how long it counts as moving that a gateway says that something waits there for its turn. With a
 /// low rate the next fragment may take minutes; a node that is stopped behind such a rate is known as such
@@ -19,16 +19,16 @@ pub(crate) struct Motion {
 
 impl Motion {
     /// As it is now.
-    pub(crate) fn of(session: &Session) -> Self {
+    pub(crate) fn from(now: Progress) -> Self {
         Self {
-            last: session.progress(),
+            last: now,
             moved: Instant::now(),
         }
     }
 
     /// Whether anything has moved since somebody looked last.
-    pub(crate) fn has_moved(&mut self, session: &Session) -> bool {
-        self.note(session.progress(), Instant::now())
+    pub(crate) fn has_moved(&mut self, now: Progress) -> bool {
+        self.note(now, Instant::now())
     }
 
     fn note(&mut self, now: Progress, at: Instant) -> bool {

@@ -220,19 +220,23 @@ pub(super) fn describe(error: i32) -> String {
 /// The network that is wanted: writes in order if that can be had.
 fn find(library: &'static Library, wanted: &Wanted) -> Result<InfoList, FabricError> {
     let order = abi::FI_ORDER_WAW | abi::FI_ORDER_RMA_WAW;
-    let mut error = 0;
+    let (mut error, mut others) = (0, None);
     for order in [order, 0] {
         if wanted.in_any_order && order != 0 {
             continue;
         }
         let hints = InfoList::hints(library, wanted, order)?;
-        let found = match hints.offers(None) {
+        let mut found = match hints.offers(None) {
             Ok(found) => found,
             Err(why) => {
                 error = why;
                 continue;
             }
         };
+        if let Some(domain) = &wanted.domain {
+            // Whether it has that is looked at when the address has been.
+            let _ = found.choose(domain);
+        }
         // Some providers have addresses of their own, and would take ours for a name.
         let address = wanted.address.filter(|_| found.has_socket_addresses());
         let address = address.and_then(|address| CString::new(address.to_string()).ok());
@@ -241,15 +245,19 @@ fn find(library: &'static Library, wanted: &Wanted) -> Result<InfoList, FabricEr
         let mut found = narrower.unwrap_or(found);
         if let Some(domain) = &wanted.domain {
             // For most providers that name is a hint, of which nothing has come here.
-            found
-                .choose(domain)
-                .map_err(|others| FabricError::NoDomain {
+            if let Err(names) = found.choose(domain) {
+                others.get_or_insert(FabricError::NoDomain {
                     domain: domain.clone(),
                     provider: found.facts().provider,
-                    others: others.join(", "),
-                })?;
+                    others: names.join(", "),
+                });
+                continue;
+            }
         }
         return Ok(found);
+    }
+    if let Some(others) = others {
+        return Err(others);
     }
     let (major, minor) = library.version();
     Err(FabricError::NoNetwork {

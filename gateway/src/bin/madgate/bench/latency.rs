@@ -211,7 +211,7 @@ impl Load<'_> {
                 None
             };
             sent += 1;
-            under_way.note(weight, mark)?;
+            under_way.note(self.partner, weight, mark)?;
         }
         Ok(sent)
     }

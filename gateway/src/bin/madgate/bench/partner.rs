@@ -4,7 +4,7 @@ use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::time::{Duration, Instant};
 
-use madgate_vchannel::{Channel, Cluster, Delivery, NodeId, Unpacking};
+use madgate_vchannel::{Channel, Cluster, Delivery, NodeId, Progress, Unpacking};
 
 use crate::failure::Failure;
 use crate::motion::Motion;
@@ -29,7 +29,7 @@ const REPEAT_AFTER: Duration = Duration::from_millis(250);
 pub(super) struct Partner<'a> {
     pub(super) channel: &'a Channel,
     pub(super) node: NodeId,
-    /// Whether nobody else sends anything in this session: then what moves is the bench's.
+    /// Whether nobody else sends anything between both ends: then what moves is the bench's.
     is_alone: bool,
 }
 
@@ -79,15 +79,14 @@ impl<'a> Partner<'a> {
     ) -> Result<Option<u64>, Failure> {
         let tag = RandomState::new().build_hasher().finish();
         let mut deadline = Instant::now() + limit;
-        let session = self.channel.session();
-        let mut motion = Motion::of(session);
+        let mut motion = Motion::from(self.progress());
         let mut last: Option<Delivery> = None;
         while Instant::now() < deadline {
             // One that is on its way still, as slowly as that may be, is not overdue.
             if let Some(order) = &last
                 && !order.is_delivered()?
             {
-                if motion.has_moved(session) {
+                if self.is_alone && motion.has_moved(self.progress()) {
                     deadline = Instant::now() + limit;
                 }
             } else {
@@ -130,13 +129,11 @@ impl<'a> Partner<'a> {
                     return all_arrived(0, report.arrived, report.wrong);
                 }
                 Ok(Some(_)) => return Err(self.nonsense()),
-                Ok(None) => {
-                    was_left = true;
-                    self.silence()
-                }
+                Ok(None) => self.silence(),
                 // What was said to it was lost with it.
                 Err(why) => why,
             };
+            was_left = true;
             let deadline = *deadline.get_or_insert_with(|| Instant::now() + self.silence_limit());
             if Instant::now() >= deadline {
                 return Err(why);
@@ -153,7 +150,10 @@ impl<'a> Partner<'a> {
     /// The same with a limit of its own, which begins when everything before it has arrived, as slowly
     /// as that may go; `None` if nothing is heard until then.
     pub(super) fn stop_within(&self, tag: u64, limit: Duration) -> Result<Option<Answer>, Failure> {
-        talk::send_tracked(self.channel, self.node, Order::Stop.encode(tag))?.wait()?;
+        let stop = talk::send_tracked(self.channel, self.node, Order::Stop.encode(tag))?;
+        if !self.arrives(&stop)? {
+            return Ok(None);
+        }
         loop {
             match self.answer(tag, limit)? {
                 // The answer to an order that was repeated for nothing.
@@ -273,18 +273,45 @@ impl<'a> Partner<'a> {
     /// The next message of the other end, for as long as anything moves: what it answers may still be on
     /// its way there. `None` when nothing has for too long, or, among others, when none comes for so long.
     fn next_unless_still(&self) -> Result<Option<Unpacking<'a>>, Failure> {
-        let session = self.channel.session();
-        let mut next = self.next(Instant::now() + self.silence_limit() / LOOKS)?;
-        if next.is_none() {
-            let (mut motion, mut since) = (Motion::of(session), Instant::now());
-            while next.is_none() && since.elapsed() < self.silence_limit() {
-                next = self.next(Instant::now() + self.silence_limit() / LOOKS)?;
-                if self.is_alone && motion.has_moved(session) {
-                    since = Instant::now();
-                }
+        let look = self.silence_limit() / LOOKS;
+        let next = self.next(Instant::now() + look)?;
+        if next.is_some() {
+            return Ok(next);
+        }
+        self.unless_still(|| self.next(Instant::now() + look))
+    }
+
+    /// Waits until a message has arrived there, for as long as anything moves; whether it has.
+    pub(super) fn arrives(&self, message: &Delivery) -> Result<bool, Failure> {
+        let look = self.silence_limit() / LOOKS;
+        if message.wait_within(look)? {
+            return Ok(true);
+        }
+        let arrived = self.unless_still(|| Ok(message.wait_within(look)?.then_some(())));
+        Ok(arrived?.is_some())
+    }
+
+    /// Looks again and again, until something is found or nothing has moved for too long: among others,
+    /// until so long has passed.
+    fn unless_still<T>(
+        &self,
+        mut look: impl FnMut() -> Result<Option<T>, Failure>,
+    ) -> Result<Option<T>, Failure> {
+        let (mut motion, mut since) = (Motion::from(self.progress()), Instant::now());
+        while since.elapsed() < self.silence_limit() {
+            if let Some(found) = look()? {
+                return Ok(Some(found));
+            }
+            if self.is_alone && motion.has_moved(self.progress()) {
+                since = Instant::now();
             }
         }
-        Ok(next)
+        Ok(None)
+    }
+
+    /// How far everything has come between both ends.
+    fn progress(&self) -> Progress {
+        self.channel.progress(self.node)
     }
 
     /// The next message of the other end, if one comes in time.
@@ -304,7 +331,7 @@ impl<'a> Partner<'a> {
         self.channel.session().cluster().link_timeout() + SILENCE_MARGIN
     }
 
-    fn silence(&self) -> Failure {
+    pub(super) fn silence(&self) -> Failure {
         Failure::new(format!(
             "{} has said nothing for {:.0?}: its process was restarted or is stopped, or is no \
              `madgate serve` or `madgate gateway`; or a gateway on the way has gone; look at their \
@@ -324,7 +351,9 @@ impl<'a> Partner<'a> {
 
 /// How long nothing may move at all. Who waits for an answer gives up sooner, and says for which.
 pub(super) fn stillness_limit(cluster: &Cluster) -> Duration {
-    cluster.link_timeout() + SILENCE_MARGIN + STILLNESS_MARGIN
+    let silence = cluster.link_timeout() + SILENCE_MARGIN;
+    // Who waits looks a few times longer than that.
+    silence + silence / LOOKS * 2 + STILLNESS_MARGIN
 }
 
 /// Nothing may be missing or damaged.

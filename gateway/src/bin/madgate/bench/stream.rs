@@ -135,7 +135,7 @@ fn send_for(
             None
         };
         sent += 1;
-        under_way.note(weight, mark)?;
+        under_way.note(partner, weight, mark)?;
         note(bytes);
         if started.elapsed() >= time {
             return Ok(sent);

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use madgate_vchannel::Delivery;
 
+use super::partner::Partner;
 use crate::failure::Failure;
 use crate::files::wire::count;
 use crate::units::float;
@@ -64,21 +65,35 @@ impl UnderWay {
         self.sent + weight - last >= self.most / MARKS
     }
 
-    /// So much was sent, the last of it this message, if it is a mark. Waits until there is room for
-    /// more.
-    pub(super) fn note(&mut self, weight: u64, mark: Option<Delivery>) -> Result<(), Failure> {
+    /// So much was sent to `partner`, the last of it this message, if it is a mark. Waits until there is
+    /// room for more.
+    pub(super) fn note(
+        &mut self,
+        partner: Partner<'_>,
+        weight: u64,
+        mark: Option<Delivery>,
+    ) -> Result<(), Failure> {
         self.sent += weight;
         self.marks.extend(mark.map(|mark| (mark, self.sent)));
         while self.sent - self.delivered > self.most
             && let Some((mark, sent)) = self.marks.pop_front()
         {
-            mark.wait()?;
-            self.delivered = sent;
-            // What leaves first says little: a rate lets it through at once. So it grows step by step.
-            let most = most(sent, self.started.elapsed(), self.part);
-            self.most = most.min(2 * self.most).max(self.least);
+            if !partner.arrives(&mark)? {
+                return Err(partner.silence());
+            }
+            self.grow(sent, self.started.elapsed());
         }
         Ok(())
+    }
+}
+
+impl UnderWay {
+    /// So much has arrived, in so much time. What leaves first says little of the way, as a rate lets it
+    /// through at once: so what may be under way grows step by step.
+    fn grow(&mut self, delivered: u64, took: Duration) {
+        self.delivered = delivered;
+        let most = most(delivered, took, self.part);
+        self.most = most.min(2 * self.most).max(self.least);
     }
 }
 
@@ -107,6 +122,16 @@ mod tests {
         assert_eq!(most(250_000, second, second / 4), 62_500);
         assert!(most(1 << 20, Duration::ZERO, second) > 1 << 40);
         assert_eq!(most(1 << 20, Duration::ZERO, Duration::ZERO), 0);
+    }
+
+    #[test]
+    fn what_arrives_at_once_is_not_taken_for_the_speed_of_the_way() {
+        let second = Duration::from_secs(1);
+        let mut under_way = UnderWay::of(second, 72);
+        under_way.grow(16 << 10, Duration::from_micros(10));
+        assert_eq!(under_way.most, 2 * FIRST);
+        under_way.grow(144 << 10, 8 * second);
+        assert_eq!(under_way.most, FIRST);
     }
 
     #[test]

@@ -47,12 +47,15 @@ impl Drop for Watchdog {
 }
 
 fn watch(sessions: &[Session], silence: Duration, end: &Receiver<()>) {
-    let mut motions: Vec<_> = sessions.iter().map(Motion::of).collect();
+    let mut motions: Vec<_> = sessions
+        .iter()
+        .map(|session| Motion::from(session.progress()))
+        .collect();
     let mut since = Instant::now();
     while end.recv_timeout(silence / LOOKS) == Err(RecvTimeoutError::Timeout) {
         let mut has_moved = false;
         for (motion, session) in motions.iter_mut().zip(sessions) {
-            has_moved |= motion.has_moved(session);
+            has_moved |= motion.has_moved(session.progress());
         }
         if has_moved {
             since = Instant::now();

@@ -21,7 +21,7 @@ use crate::files::wire::{MAX_REPLIES, Reply, Request, count, length};
 /// may be lost for. A sender that has nothing to send asks every few seconds, so this one is
 /// stopped; one that is gone, or whose way is lost, is noticed by its link. What it sends may wait
 /// at a gateway for as long, behind others' fragments, where a rate is low.
-const IDLE_MARGIN: Duration = Duration::from_secs(300);
+const IDLE_MARGIN: Duration = Duration::from_secs(120);
 
 /// How soon replies are tried again that could not leave.
 const RETRY: Duration = Duration::from_millis(5);

@@ -206,14 +206,16 @@ fn fit(
     budget: Duration,
     endings: &Endings,
 ) -> Result<(), Stop> {
-    let mut ones = objective.time_of_one(route, endings, budget / 2)?;
-    let is_too_long = |ones: &[Duration]| objective.time_of_all(ones) * MEASUREMENTS_LEAST > budget;
+    let deadline = Instant::now() + budget / 2;
+    let mut ones = objective.time_of_one(route, endings, deadline)?;
+    let least = |ones: &[Duration]| Objective::time_of_all(ones) * MEASUREMENTS_LEAST;
+    let is_too_long = |ones: &[Duration]| least(ones) > budget;
     let longest = |ones: &[Duration]| ones.iter().max().copied().unwrap_or_default();
     if is_too_long(&ones) && longest(&ones) < SLOW_MESSAGE {
-        ones = objective.time_of_one(route, endings, budget / 2)?;
+        ones = objective.time_of_one(route, endings, deadline)?;
     }
     if is_too_long(&ones) {
-        let least = objective.time_of_all(&ones) * MEASUREMENTS_LEAST;
+        let least = least(&ones);
         let longest = crate::units::duration(longest(&ones));
         return Err(Failure::new(format!(
             "a message takes up to {longest} over this way, too long for a budget of {}: name smaller \

@@ -1,6 +1,6 @@
 //! What is to become better, and one measurement of it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use madgate_vchannel::cluster::format_size;
@@ -121,27 +121,26 @@ impl Objective {
         &self,
         route: &Route<'_>,
         endings: &Endings,
-        within: Duration,
+        deadline: Instant,
     ) -> Result<Vec<Duration>, Stop> {
         let one = |gauge: &Gauge| {
             let (Gauge::Stream(size) | Gauge::Pingpong(size)) = *gauge;
-            let both = || {
+            let once = || {
+                let within = deadline.saturating_duration_since(Instant::now());
                 route.keeping(endings, Some(within), |channel, to| {
                     bench::time_of_one(channel, to, size)
                 })
             };
-            both()?;
-            both()
+            once()?;
+            once()
         };
         self.gauges.iter().map(one).collect()
     }
 
-    /// How long a measurement takes where one message of each size takes so long: some are under way
-    /// at once, before it counts and then.
-    pub(crate) fn time_of_all(&self, ones: &[Duration]) -> Duration {
-        let messages: Duration = ones.iter().sum();
-        messages * MESSAGES_OF_FIGURE
-            + self.time * u32::try_from(self.gauges.len()).unwrap_or(u32::MAX)
+    /// How long the messages of a measurement take at least, where one of each size takes so long:
+    /// some are under way at once, before it counts and then.
+    pub(crate) fn time_of_all(ones: &[Duration]) -> Duration {
+        ones.iter().sum::<Duration>() * MESSAGES_OF_FIGURE
     }
 
     /// Measures each figure once, with what is in force.

@@ -35,6 +35,8 @@ const LEASE_MESSAGES: u32 = 8;
 const RENEWAL: Duration = Duration::from_secs(4);
 /// How long a node may take to answer, the restart of its session included.
 const ANSWER_LIMIT: Duration = Duration::from_secs(12);
+/// How much longer, where messages take long.
+const ANSWER_MORE: Duration = Duration::from_secs(30);
 /// How long somebody who wants no more waits for what is being measured.
 const BREAK_OFF_WITHIN: Duration = Duration::from_secs(2);
 /// How long the last order of all may take.
@@ -278,19 +280,24 @@ impl<'a> Route<'a> {
                     recv(endings.signals()) -> signal => {
                         let signal = signal.ok()?;
                         if is_done.recv_timeout(BREAK_OFF_WITHIN) == Err(RecvTimeoutError::Timeout) {
-                            self.break_off(signal);
+                            self.leave(channel, "broken off; nothing was written");
+                            process::exit(exit_code(signal));
                         }
                         return Some(signal);
                     }
                     recv(too_late) -> _ => {
-                        say("madgate: a message takes longer over this way than the budget: nothing was \
-                             tried; name smaller messages with --size, or a longer --budget");
+                        self.leave(
+                            channel,
+                            "messages take longer over this way than half of the budget: nothing was \
+                             tried; name smaller ones with --size, or a longer --budget",
+                        );
                         process::exit(1);
                     }
                     default(RENEWAL) => {
                         for peer in &self.peers {
-                            // Who cannot be reached is noticed by what is measured.
-                            let _ = talk::send(channel, *peer, ask.clone());
+                            // Without waiting, for whatever that would be. Who cannot be reached is
+                            // noticed by what is measured.
+                            talk::answer(channel, *peer, ask.clone()).or_drop();
                         }
                     }
                 }
@@ -310,21 +317,27 @@ impl<'a> Route<'a> {
         })
     }
 
-    /// Ends the process, in the middle of something that takes long.
-    fn break_off(&self, signal: i32) -> ! {
+    /// Tells everybody, as far as that can be done at once, that it is over, in the middle of something
+    /// that takes long.
+    fn leave(&self, channel: &Channel, why: &str) {
+        for peer in &self.begun {
+            if let Ok(end) = self.encode(&Order::End) {
+                talk::answer(channel, *peer, end).or_drop();
+            }
+        }
         say(&format!(
-            "madgate: broken off; nothing was written, and the nodes of the route go back to their \
-             own values within {} s",
+            "madgate: {why}; the nodes of the route go back to their own values within {} s",
             self.lease.as_secs()
         ));
-        process::exit(exit_code(signal));
     }
 
     /// Nothing could be measured with what is in force, if it is: leaves the session, with whatever is
     /// still under way, and joins it again.
     pub(crate) fn recover(&mut self) -> Result<(), Failure> {
         self.in_force = None;
-        self.rejoin(self.plan.cluster())
+        // As the nodes are, so that whatever they carry is carried.
+        let cluster = Arc::clone(self.channel()?.session().cluster());
+        self.rejoin(&cluster)
     }
 
     /// Sends everybody back to the values of their files, and leaves the session. Who does not
@@ -460,7 +473,7 @@ impl<'a> Route<'a> {
 
     /// How long a node may take to answer, behind what is under way.
     fn answer_limit(&self) -> Duration {
-        ANSWER_LIMIT + (self.lease - LEASE)
+        ANSWER_LIMIT + (self.lease - LEASE).min(ANSWER_MORE)
     }
 
     fn encode(&self, order: &Order) -> Result<(Head, Bytes), Failure> {
