@@ -38,14 +38,10 @@ impl Inner {
             return self.try_send_locked(core, message);
         }
         let output = Arc::clone(output);
-        let Some(mut lanes) = output.try_lock() else {
+        let Some(mut lanes) = output.try_lock_clear() else {
             return Err(core);
         };
         let lane = &mut lanes.urgent;
-        if lane.is_blocked || !lane.outbox.is_empty() {
-            drop(lanes);
-            return Err(core);
-        }
         let slot = &mut core.out_flows[message.flow as usize];
         let Some(length) = slot.flow.try_transmit_alone(
             message.message,
@@ -108,14 +104,10 @@ impl Inner {
         else {
             return Err(core);
         };
-        let Some(mut lanes) = output.try_lock() else {
+        let Some(mut lanes) = output.try_lock_clear() else {
             return Err(core);
         };
         let lane = &mut lanes.urgent;
-        if lane.is_blocked || !lane.outbox.is_empty() {
-            drop(lanes);
-            return Err(core);
-        }
         let mut sent = Ok(Borrowed::NotNow(()));
         let (outbox, sender) = (&mut lane.outbox, &mut *lane.sender);
         let Some(length) = slot.flow.try_transmit_alone(
@@ -194,9 +186,10 @@ impl LaneOutput {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
     use std::time::{Duration, Instant};
 
-    use madgate_gtm::wire::{Descriptor, Flags, ReceiveMode, SendMode};
+    use madgate_gtm::wire::{Descriptor, Flags, HEADER_BYTES, ReceiveMode, SendMode};
 
     use super::super::tests::pair;
     use super::*;
@@ -240,9 +233,21 @@ mod tests {
         assert_eq!(block, [expected]);
     }
 
+    /// Both ways: that of lanes which only store, and that of those which call the system.
     #[test]
     fn messages_that_nothing_waits_before_leave_alone_unless_that_is_switched_off() {
-        let (_files, a, b) = pair("shm", ["a", "b"]);
+        leave_alone("shm", ["a", "b"]);
+        let addresses = [free_address(), free_address()];
+        leave_alone("tcp", [&addresses[0], &addresses[1]]);
+    }
+
+    fn free_address() -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.local_addr().unwrap().to_string()
+    }
+
+    fn leave_alone(protocol: &str, addresses: [&str; 2]) {
+        let (_files, a, b) = pair(protocol, addresses);
         let channel = a.channel("main").unwrap();
         let mut packing = channel.begin_packing(b.node()).unwrap();
         packing.pack_safer(&[0], ReceiveMode::Express).unwrap();
@@ -263,6 +268,52 @@ mod tests {
                 break;
             }
             assert!(start.elapsed() < LONG, "none leaves alone");
+        }
+    }
+
+    #[test]
+    fn what_a_lane_that_only_stores_does_not_take_is_sent_later() {
+        for protocol in ["shm", "hsl"] {
+            let (_files, a, b) = pair(protocol, ["a", "b"]);
+            let channel = a.channel("main").unwrap();
+            let mut packing = channel.begin_packing(b.node()).unwrap();
+            packing.pack_safer(&[0], ReceiveMode::Express).unwrap();
+            packing.end_packing_delivered().unwrap();
+            receive_one(&b, 0);
+            // Nobody takes anything in there.
+            let busy = b.inner().lock();
+            // Whether the lane is blocked, the link is known to be, and how much is queued.
+            let index = a.inner().lock().out_flows[0].link as usize;
+            let output = {
+                let core = a.inner().lock();
+                core.links[index].as_ref().unwrap().output.clone().unwrap()
+            };
+            let state = || {
+                // In the order in which others have both.
+                let lanes = output.lock();
+                let is_stalled = a.inner().lock().links[index].as_ref().unwrap().is_stalled;
+                let queued = lanes.urgent.outbox.queued_bytes();
+                (lanes.urgent.is_blocked, is_stalled, queued)
+            };
+            let mut sent = Vec::new();
+            let (is_stalled, queued) = loop {
+                let byte = u8::try_from(sent.len() % 251).unwrap();
+                send_one(&a, byte);
+                sent.push(byte);
+                if let (true, is_stalled, queued) = state() {
+                    break (is_stalled, queued);
+                }
+                assert!(sent.len() < 10_000, "{protocol}: it is never full");
+            };
+            assert!(is_stalled, "{protocol}: nobody would wait for it");
+            assert!(
+                queued > HEADER_BYTES,
+                "{protocol}: {queued} bytes are queued"
+            );
+            drop(busy);
+            for byte in sent {
+                receive_one(&b, byte);
+            }
         }
     }
 }

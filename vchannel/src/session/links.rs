@@ -172,6 +172,12 @@ impl LinkOutput {
         })
     }
 
+    /// The same, if a small frame that nothing waits before can go at once.
+    pub(crate) fn try_lock_clear(&self) -> Option<MutexGuard<'_, Lanes>> {
+        let is_clear = |lane: &LaneOutput| !lane.is_blocked && lane.outbox.is_empty();
+        self.try_lock().filter(|lanes| is_clear(&lanes.urgent))
+    }
+
     /// Whether somebody found the lanes taken that the caller has just let go of, and has left
     /// sending to it.
     pub(crate) fn was_missed(&self) -> bool {
