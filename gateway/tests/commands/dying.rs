@@ -203,6 +203,33 @@ fn a_receiver_that_is_stopped_is_given_up() {
     assert!(!world.served().join("large").exists());
 }
 
+/// What a gateway has for it and cannot send is not said to wait for its turn: whoever is behind that
+/// would wait for ever.
+#[test]
+fn a_receiver_that_is_stopped_is_noticed_behind_what_a_gateway_holds_for_it() {
+    let world = World::new("1s");
+    let _gateway = world.gateway();
+    let serve = world.serve();
+    let more = [
+        "flood",
+        "--size",
+        "1KiB",
+        "--time",
+        "10min",
+        "--interval",
+        "100ms",
+        "--json",
+    ];
+    let mut flood = world.start_bench(&more);
+    assert!(flood.next_line().contains("progress"));
+    serve.signal(Signal::STOP);
+    let small = world.file("small", 100);
+    let copy = world.start_cp("a1", &[&small], "small");
+    copy.end().failed_with(&["b0 was not reached for 1s"]);
+    flood.kill();
+    serve.kill();
+}
+
 #[test]
 fn a_server_that_is_ended_tells_its_senders() {
     let Scene {
