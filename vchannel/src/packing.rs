@@ -1,7 +1,7 @@
 //! Packing a message.
 
+use parking_lot::MutexGuard;
 use std::cell::Cell;
-use std::sync::MutexGuard;
 
 use bytes::Bytes;
 use madgate_gtm::wire::{

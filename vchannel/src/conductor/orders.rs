@@ -1,9 +1,9 @@
 //! What parties ask of the conductor, until its thread looks.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
 use madgate_tm::Waker;
+use parking_lot::Mutex;
 
 use super::dials::DialKey;
 use crate::cluster::NodeId;
@@ -39,11 +39,11 @@ impl Door {
 
     /// Adds to the orders and wakes the thread.
     pub(super) fn order(&self, give: impl FnOnce(&mut Orders)) {
-        give(&mut self.orders.lock().unwrap_or_else(PoisonError::into_inner));
+        give(&mut self.orders.lock());
         self.waker.wake();
     }
 
     pub(super) fn take(&self) -> Orders {
-        std::mem::take(&mut self.orders.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.orders.lock())
     }
 }

@@ -2,10 +2,11 @@
 //!
 //! Everything else takes turns ([`flush`](super::flush)).
 
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use madgate_bmm::{Borrowed, Buffer, OutboxError};
+use parking_lot::MutexGuard;
 
 use super::Inner;
 use super::core::Core;

@@ -58,6 +58,8 @@ pub(crate) struct Driver {
     now: Time,
     /// Whether the thread that drives is a caller, who waits for something.
     is_caller: bool,
+    /// Whether it is unpacking a block, which payloads may go straight to.
+    pub(super) serves_block: bool,
     /// The lane of small frames that brought something last.
     pub(super) small: Followed,
     /// The bulk lane of which payloads went straight to their blocks last.
@@ -105,6 +107,7 @@ impl Driver {
             has_looked: false,
             now: Time(0),
             is_caller: false,
+            serves_block: false,
             small: Followed::default(),
             bulk: Followed::default(),
             straight: None,
@@ -121,6 +124,7 @@ impl Driver {
 
     /// The block that payloads go straight to is complete or given up.
     pub(crate) fn abandon_straight(&mut self) {
+        self.serves_block = false;
         self.inputs
             .iter_mut()
             .flatten()

@@ -1,6 +1,7 @@
 //! Sending: from flows to lanes.
 
-use std::sync::{Arc, MutexGuard};
+use parking_lot::MutexGuard;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use madgate_bmm::{Buffer, OutboxError};

@@ -1,14 +1,15 @@
 //! The links of an endpoint, as the session keeps them.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use madgate_bmm::{Buffer, Flushed, Outbox, OutboxError, Policy};
 use madgate_gtm::outgoing::ALONE_BYTES;
 use madgate_gtm::wire::{HEADER_BYTES, first_frame_bytes};
 use madgate_gtm::{Header, Time};
 use madgate_tm::{LaneClass, LaneSender, Shape};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::conductor::{LinkKind, LinkRequest};
 
@@ -157,7 +158,7 @@ impl LinkOutput {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Lanes> {
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lanes.lock()
     }
 
     /// The lanes, to send what waits, unless another thread has them. It is told, and looks
@@ -187,11 +188,7 @@ impl LinkOutput {
     }
 
     fn try_lock_quietly(&self) -> Option<MutexGuard<'_, Lanes>> {
-        match self.lanes.try_lock() {
-            Ok(lanes) => Some(lanes),
-            Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(std::sync::TryLockError::WouldBlock) => None,
-        }
+        self.lanes.try_lock()
     }
 }
 

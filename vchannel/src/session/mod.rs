@@ -44,13 +44,14 @@ mod wait;
 mod whole;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
 use madgate_gtm::Time;
 use madgate_tm::{Poller, Waker};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 pub(crate) use self::alone::Alone;
 pub(crate) use self::arrival::Wanted;
@@ -290,11 +291,7 @@ impl Session {
 impl Drop for Handle {
     fn drop(&mut self) {
         self.inner.end();
-        let progress = self
-            .progress
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let progress = self.progress.lock().take();
         if let Some(progress) = progress
             && progress.join().is_err()
         {
@@ -306,7 +303,7 @@ impl Drop for Handle {
 
 impl Inner {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Core> {
-        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+        self.core.lock()
     }
 
     /// Does something to what is known, of which callers may wait for the result.

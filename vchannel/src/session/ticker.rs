@@ -14,10 +14,12 @@
 //!                       ·                     the session until the last of them leaves
 //! ```
 
+use std::sync::Weak;
 use std::sync::atomic::Ordering;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::Duration;
 use std::{io, mem, thread};
+
+use parking_lot::{Condvar, Mutex};
 
 use super::Inner;
 
@@ -62,13 +64,9 @@ struct Coming {
     is_waiting: bool,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Starts the thread, where it has not been. It stays.
 pub(super) fn start() -> io::Result<()> {
-    let mut coming = lock(&COMING);
+    let mut coming = COMING.lock();
     if !coming.is_running {
         thread::Builder::new()
             .name("madgate-ticker".to_owned())
@@ -82,7 +80,7 @@ pub(super) fn start() -> io::Result<()> {
 pub(super) fn watch(inner: &Inner) {
     if !inner.is_watched.swap(true, Ordering::SeqCst) {
         let watched = Watched::new(inner);
-        let mut coming = lock(&COMING);
+        let mut coming = COMING.lock();
         coming.sessions.push(watched);
         if mem::take(&mut coming.is_waiting) {
             CAME.notify_one();
@@ -93,25 +91,25 @@ pub(super) fn watch(inner: &Inner) {
 /// Looks at `inner` no longer, and has let go of it when this returns.
 pub(super) fn forget(inner: &Inner) {
     let is_other = |watched: &Watched| !std::ptr::eq(watched.inner.as_ptr(), inner);
-    let mut watched = lock(&WATCHED);
+    let mut watched = WATCHED.lock();
     watched.retain(is_other);
-    lock(&COMING).sessions.retain(is_other);
+    COMING.lock().sessions.retain(is_other);
 }
 
 fn run() {
     let mut is_empty = true;
     loop {
-        let mut coming = lock(&COMING);
+        let mut coming = COMING.lock();
         while is_empty && coming.sessions.is_empty() {
             coming.is_waiting = true;
-            coming = CAME.wait(coming).unwrap_or_else(PoisonError::into_inner);
+            CAME.wait(&mut coming);
         }
         drop(coming);
         thread::sleep(TICK);
-        let mut watched = lock(&WATCHED);
+        let mut watched = WATCHED.lock();
         watched.retain_mut(Watched::look);
         // These are looked at when a whole tick has passed.
-        watched.append(&mut lock(&COMING).sessions);
+        watched.append(&mut COMING.lock().sessions);
         is_empty = watched.is_empty();
     }
 }
@@ -141,10 +139,8 @@ impl Watched {
             return false;
         };
         // Whoever has it may not run for a while: the others are not to wait for that.
-        let mut core = match inner.core.try_lock() {
-            Ok(core) => core,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return true,
+        let Some(mut core) = inner.core.try_lock() else {
+            return true;
         };
         let nobody_drives = core.waits == self.waits;
         let is_quiet = nobody_drives && core.messages_claimed == self.claimed;

@@ -1,7 +1,7 @@
 //! The life of links, as the driver sees to it: which are asked for, how their lanes come to be
 //! driven, and how they end.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use madgate_gtm::{Header, Kind};
 use madgate_tm::{Interest, LaneClass, LaneError};
@@ -17,7 +17,7 @@ impl Inner {
     /// Tells the conductor which links are needed, which no longer, and who was heard of.
     pub(crate) fn dial_wanted(&self) {
         // Orders reach the conductor in the order in which they were given.
-        let _in_order = self.ordering.lock().unwrap_or_else(PoisonError::into_inner);
+        let _in_order = self.ordering.lock();
         let (wanted, unwanted, heard) = {
             let mut core = self.lock();
             if core.to_dial.is_empty() && core.to_cancel.is_empty() && core.heard.is_empty() {

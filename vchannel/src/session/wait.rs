@@ -20,8 +20,8 @@
 //! was in a pass, so that it need not look again in every pass; what it takes in itself, it looks
 //! at in the same lock ([`goal`](super::goal)).
 
+use parking_lot::MutexGuard;
 use std::sync::atomic::{Ordering, fence};
-use std::sync::{MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use super::Inner;
@@ -85,6 +85,7 @@ impl Inner {
             let begun = driver.take();
             let is_new = begun.is_none();
             if let Some(mut driver) = begun.or_else(|| self.try_drive()) {
+                driver.serves_block = straight.is_some();
                 let mut goal = Goal::new(straight.as_deref_mut(), &mut waiting);
                 if is_new {
                     driver.begin_drive(true, || self.now());
@@ -175,26 +176,18 @@ impl Inner {
         }
         let rest = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let sleep = rest.map_or(LOOK_AGAIN, |rest| rest.min(LOOK_AGAIN));
-        let (mut core, _) = self
-            .changed
-            .wait_timeout(core, sleep)
-            .unwrap_or_else(PoisonError::into_inner);
+        self.changed.wait_for(&mut core, sleep);
         self.waiters.fetch_sub(1, Ordering::Relaxed);
         seek.look(&mut core) || deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
     pub(super) fn try_drive(&self) -> Option<MutexGuard<'_, Driver>> {
-        match self.driver.try_lock() {
-            Ok(driver) => Some(driver),
-            Err(TryLockError::Poisoned(poisoned)) => {
-                // Whoever drove when it failed may have been unpacking a block.
-                let mut driver = poisoned.into_inner();
-                driver.abandon_straight();
-                self.driver.clear_poison();
-                Some(driver)
-            }
-            Err(TryLockError::WouldBlock) => None,
+        let mut driver = self.driver.try_lock()?;
+        // Whoever drove before has panicked while it unpacked a block.
+        if driver.serves_block {
+            driver.abandon_straight();
         }
+        Some(driver)
     }
 
     /// The driver leaves: somebody who waits takes over.

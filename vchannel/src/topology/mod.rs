@@ -14,7 +14,9 @@ mod route;
 mod tests;
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::cluster::{ChannelId, Cluster, NodeId};
 use graph::{Distances, Graph};
@@ -125,11 +127,7 @@ impl Routes {
 
     fn distances(&self, targets: Vec<u16>) -> Arc<Distances> {
         // A panic elsewhere cannot leave the cache half-changed in a way that matters.
-        let lock = || {
-            self.remembered
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-        };
+        let lock = || self.remembered.lock();
         if let Some(known) = lock().tables.get(&targets) {
             return Arc::clone(known);
         }
