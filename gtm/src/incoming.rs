@@ -283,6 +283,7 @@ impl Incoming {
     }
 
     /// The application has consumed `charge` bytes of what was accepted.
+    #[inline(always)]
     pub fn consume(&mut self, charge: u64, budget: &mut Budget) {
         let before = self.outstanding();
         self.unconsumed -= charge;
@@ -345,6 +346,7 @@ impl Incoming {
     /// Whether [`poll_credit`](Self::poll_credit) has something to send now. An
     /// acknowledgement that may still wait is left to [`next_deadline`](Self::next_deadline).
     #[must_use]
+    #[inline]
     pub fn is_credit_due(&self, budget: &Budget) -> bool {
         if !self.is_open || self.opened_up_to > self.delivered {
             return false;

@@ -59,7 +59,7 @@ pub struct HeaderRef<'b>(&'b RawHeader);
 
 impl<'b> HeaderRef<'b> {
     /// See [`Header::check`].
-    #[inline]
+    #[inline(always)]
     pub(super) fn check(bytes: &'b [u8; HEADER_BYTES]) -> Result<Self, WireError> {
         let raw: &RawHeader = zerocopy::transmute_ref!(bytes);
         if !raw.is_possible_data() {

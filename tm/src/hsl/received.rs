@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::host::{ListPlace, range_within};
-use super::put::{ENTRY_WORDS, Entry, NodeNumber, PutError, Received};
+use super::put::{Address, ENTRY_WORDS, Entry, NodeNumber, PutError, Received};
 use crate::local::arrivals::Lending;
 use crate::local::memory::{Mapping, PeerWords, SharedBytes};
 use crate::local::ring::RingReader;
@@ -55,6 +55,7 @@ impl ReceivedList {
     /// The next entry, whose data is where it belongs. When it is time to tell the other side
     /// how far the list has been read, `tell` is called with it: entries before that are read
     /// no more.
+    #[inline(always)]
     pub(super) fn next(&mut self, tell: impl FnOnce(u64)) -> Result<Option<Received>, PutError> {
         let Some(words) = self.ring.next() else {
             return Ok(None);
@@ -71,22 +72,29 @@ impl ReceivedList {
                 "an entry from a node that cannot have written it",
             ));
         }
-        if let Some((address, bytes)) = carried
-            && received.length > 0
-        {
-            // The other card has left the last step to this one.
-            let at = range_within(address, received.length, &self.carries);
-            let at = at.ok_or(PutError::Peer(
-                "an entry with data for memory that no entry may carry data for",
-            ))?;
-            let range = at..at + received.length as usize;
-            if self.lending.iter().any(|slots| slots.is_lent(&range)) {
-                return Err(PutError::Peer(
-                    "an entry with data for a slot that has not been returned",
-                ));
-            }
-            self.memory.write(at, &bytes[..received.length as usize]);
+        if let Some((address, bytes)) = carried {
+            self.put_down(address, &bytes[..received.length as usize])?;
         }
         Ok(Some(received))
+    }
+
+    /// The other card has left the last step of an entry that carries data to this one.
+    #[inline(never)]
+    fn put_down(&self, address: Address, bytes: &[u8]) -> Result<(), PutError> {
+        let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        if length == 0 {
+            return Ok(());
+        }
+        let at = range_within(address, length, &self.carries).ok_or(PutError::Peer(
+            "an entry with data for memory that no entry may carry data for",
+        ))?;
+        let range = at..at + bytes.len();
+        if self.lending.iter().any(|slots| slots.is_lent(&range)) {
+            return Err(PutError::Peer(
+                "an entry with data for a slot that has not been returned",
+            ));
+        }
+        self.memory.write(at, bytes);
+        Ok(())
     }
 }

@@ -144,6 +144,7 @@ impl<B: GoesBack + 'static> Arrivals<B> {
 
     /// Appends the bytes of a slot that the peer says to have filled to `into`; how many they
     /// are, or what is wrong. For the receiving half alone, which then gives the slot back.
+    #[inline(always)]
     pub(crate) fn copy(
         &self,
         slot: u32,

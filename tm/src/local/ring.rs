@@ -80,6 +80,7 @@ where
     }
 
     /// Hands over `entry` and everything written before.
+    #[inline(always)]
     pub(crate) fn publish(&mut self, entry: [u64; N]) {
         let words = self.words.words();
         write(words, self.next.place, with_phase(entry, self.next.phase));

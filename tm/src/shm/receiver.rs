@@ -56,28 +56,26 @@ impl PublishedSlots {
         }
     }
 
-    /// What `take` makes of the next published slot, or says is wrong with it.
+    /// The next published slot.
     #[inline(always)]
-    fn take<R>(
-        &mut self,
-        take: impl FnOnce(&Arc<Arrivals<Returns>>, u32, u32) -> Result<R, &'static str>,
-    ) -> Result<Option<R>, LaneError> {
-        let Some(entry) = self.published.next().map(Entry::from_words) else {
-            return Ok(None);
-        };
+    fn next(&mut self) -> Option<Entry> {
+        let entry = self.published.next().map(Entry::from_words)?;
         self.armed.disarm();
-        let Entry { slot, length } = entry;
-        self.likely = self.slots.likely_after(slot, length);
-        take(&self.slots, slot, length).map(Some).map_err(|what| {
-            violation(format!(
-                "it publishes {length} bytes in slot {slot}: {what}"
-            ))
-        })
+        self.likely = self.slots.likely_after(entry.slot, entry.length);
+        Some(entry)
     }
 
     fn bell(&self) -> &Bell {
         self.slots.back().bell()
     }
+}
+
+/// What is wrong with a slot that was published.
+#[cold]
+fn violates(slot: u32, length: u32, what: &str) -> LaneError {
+    violation(format!(
+        "it publishes {length} bytes in slot {slot}: {what}"
+    ))
 }
 
 impl FilledSlots for PublishedSlots {
@@ -92,7 +90,13 @@ impl FilledSlots for PublishedSlots {
     }
 
     fn receive(&mut self) -> Result<Option<ReceivedSlot>, LaneError> {
-        self.take(Arrivals::receive)
+        let Some(Entry { slot, length }) = self.next() else {
+            return Ok(None);
+        };
+        let received = self.slots.receive(slot, length);
+        received
+            .map(Some)
+            .map_err(|what| violates(slot, length, what))
     }
 
     // For every frame, from one place: a call and what it returns are a tenth of it.
@@ -102,11 +106,13 @@ impl FilledSlots for PublishedSlots {
         into: &mut BytesMut,
         read: &mut Untold<u32>,
     ) -> Result<Option<usize>, LaneError> {
-        self.take(|slots, slot, length| {
-            let bytes = slots.copy(slot, length, into)?;
-            read.add(slot);
-            Ok(bytes)
-        })
+        let Some(Entry { slot, length }) = self.next() else {
+            return Ok(None);
+        };
+        let copied = self.slots.copy(slot, length, into);
+        let bytes = copied.map_err(|what| violates(slot, length, what))?;
+        read.add(slot);
+        Ok(Some(bytes))
     }
 
     fn give_back(&mut self, read: impl Iterator<Item = u32>) {

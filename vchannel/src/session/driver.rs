@@ -283,6 +283,7 @@ impl Driver {
 impl Inner {
     /// One pass: sends what waits, receives what is there, does what is due. Returns
     /// whether anything happened.
+    #[inline]
     pub(crate) fn drive(
         &self,
         driver: &mut Driver,
@@ -297,6 +298,12 @@ impl Inner {
         if driver.is_all_slots() && !driver.has_looked && !driver.has_chores {
             return self.poll_slots(driver, patience, goal);
         }
+        self.drive_all(driver, patience, goal)
+    }
+
+    /// A pass over all that there may be.
+    #[inline(never)]
+    fn drive_all(&self, driver: &mut Driver, patience: Patience, goal: &mut Goal<'_, '_>) -> bool {
         let mut busy = driver.has_looked && self.handle_link_events(driver);
         if driver.has_looked || driver.has_chores {
             driver.has_chores = false;
@@ -396,6 +403,7 @@ impl Inner {
 
     /// Looks at every lane of shared memory, again and again while the thread spins, until the goal
     /// is reached: lanes that come after that have their turn first the next time.
+    #[inline(never)]
     fn poll_slots(&self, driver: &mut Driver, patience: Patience, goal: &mut Goal<'_, '_>) -> bool {
         // Only who receives learns of a peer that is gone.
         let mut receives = driver.has_looked;
@@ -491,6 +499,7 @@ impl Inner {
     }
 
     /// Receives from one lane; closes its link when the lane fails.
+    #[inline(always)]
     pub(super) fn receive(
         &self,
         driver: &mut Driver,
@@ -505,7 +514,7 @@ impl Inner {
         let link = input.link;
         let scratch = &mut driver.scratch;
         let received = input.receive(self, goal, scratch, driver.now);
-        if input.class == LaneClass::Bulk && !input.is_static() {
+        if !input.is_static() && input.class == LaneClass::Bulk {
             input.gather(goal.straight.as_deref(), driver.now);
             let gathers = input.gathers_until().is_some();
             driver.gathering = gathers.then_some(index).or(driver.gathering);
@@ -523,13 +532,26 @@ impl Inner {
         match received {
             Ok(bytes) => bytes > 0,
             Err(error) => {
-                if matches!(error, InputError::Lane(LaneError::Closed)) {
-                    self.read_to_the_end(driver, link, index, goal);
-                }
-                self.close_link(driver, link, &error);
+                self.end_link(driver, link, index, &error, goal);
                 true
             }
         }
+    }
+
+    /// A lane has failed: its link is closed.
+    #[cold]
+    fn end_link(
+        &self,
+        driver: &mut Driver,
+        link: u32,
+        index: usize,
+        error: &InputError,
+        goal: &mut Goal<'_, '_>,
+    ) {
+        if matches!(error, InputError::Lane(LaneError::Closed)) {
+            self.read_to_the_end(driver, link, index, goal);
+        }
+        self.close_link(driver, link, error);
     }
 
     /// A peer has left in good order: what the link's other lane still holds is taken in, as it may

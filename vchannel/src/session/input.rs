@@ -424,7 +424,7 @@ impl Input {
             let mut start = 0;
             for &end in &ends[..count] {
                 let slot = &scratch[start..end];
-                if handle_frames(core, origin, slot, now, goal)? != slot.len() {
+                if handle_frames_here(core, origin, slot, now, goal)? != slot.len() {
                     return Err(split_frame());
                 }
                 start = end;
@@ -666,6 +666,18 @@ pub(super) fn handle_frames(
     now: Time,
     goal: &mut Goal<'_, '_>,
 ) -> Result<usize, FrameFault> {
+    handle_frames_here(core, origin, bytes, now, goal)
+}
+
+/// The same, inlined: where there is one frame most times, a call counts.
+#[inline(always)]
+fn handle_frames_here(
+    core: &mut Core,
+    origin: Origin,
+    bytes: &[u8],
+    now: Time,
+    goal: &mut Goal<'_, '_>,
+) -> Result<usize, FrameFault> {
     let mut touched = None;
     let used = handle_each_frame(core, origin, bytes, now, goal, &mut touched);
     if let Some(flow) = touched {
@@ -676,6 +688,7 @@ pub(super) fn handle_frames(
 
 /// As [`handle_frames`], but leaves the flow that was `touched` last to the caller: most
 /// batches are of one flow.
+#[inline(always)]
 fn handle_each_frame(
     core: &mut Core,
     origin: Origin,

@@ -139,6 +139,7 @@ impl HostCard {
     }
 
     /// Where an entry's data is and goes, if all of it is registered, or offered.
+    #[inline(always)]
     fn check(&self, descriptor: &Descriptor, from: Option<NonNull<[u8]>>) -> Result<Way, PutError> {
         let Descriptor {
             destination,
@@ -180,7 +181,9 @@ impl HostCard {
         Ok(Way::Registered(from, there))
     }
 
-    /// Does what an entry says, with data that is at `from` if not where it says.
+    /// Does what an entry says, with data that is at `from` if not where it says. Inlined, as callers
+    /// know most of what is asked here.
+    #[inline(always)]
     fn send(
         &mut self,
         descriptor: &Descriptor,
@@ -238,6 +241,7 @@ impl HostCard {
         Ok(())
     }
 
+    #[inline(always)]
     fn notify(&mut self, descriptor: &Descriptor, carried: Option<(Address, [u8; CARRIED_MOST])>) {
         let received = Received {
             source: self.node,
@@ -271,6 +275,7 @@ impl Sending for HostCard {
         u32::MAX
     }
 
+    #[inline(always)]
     fn try_add_from(&mut self, data: Piece<'_>, descriptor: &Descriptor) -> Result<(), PutError> {
         let length =
             u32::try_from(data.len()).map_err(|_| PutError::Local(descriptor.local, u32::MAX))?;

@@ -46,7 +46,7 @@ impl HostList {
 }
 
 impl Receiving for HostList {
-    #[inline]
+    #[inline(always)]
     fn next_received(&mut self) -> Result<Option<Received>, PutError> {
         let head = &self.head;
         self.list.next(|read| head.tell(read))

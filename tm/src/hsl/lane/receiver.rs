@@ -10,7 +10,7 @@ use super::answers::{Answers, BufferBack, ControlBack};
 use crate::hsl::layout::Geometry;
 use crate::hsl::message::{Kind, kind_of, length_with_parts};
 use crate::hsl::pending::Place;
-use crate::hsl::put::{Device, NodeNumber, Received, Receiving};
+use crate::hsl::put::{Device, MessageId, NodeNumber, Receiving};
 use crate::hsl::{failure, violation};
 use crate::lane::{LaneError, ReceivedSlot};
 use crate::local::arrivals::Arrivals;
@@ -79,30 +79,52 @@ where
         }
     }
 
-    /// What `take` makes of the next message (in which kind of slot, which of them, and how many
-    /// bytes), or says is wrong with it.
+    /// The next message.
     #[inline(always)]
-    fn take<R>(
-        &mut self,
-        take: impl FnOnce(&Self, Place, u32, u32) -> Result<R, &'static str>,
-    ) -> Result<Option<R>, LaneError> {
+    fn next(&mut self) -> Result<Option<Message>, LaneError> {
         let Some(received) = self.list.next_received().map_err(failure)? else {
             return Ok(None);
         };
         self.list.disarm();
-        let Received { message, .. } = received;
+        let id = received.message;
         let length = length_with_parts(&received);
-        let violates = |what| violation(format!("it puts {length} bytes as {message:?}: {what}"));
-        let (place, slot) = match kind_of(message) {
+        let (place, slot) = match kind_of(id) {
             Some((Kind::Short, slot)) => {
                 self.likely = self.control.likely_after(slot, length);
                 (Place::Control, slot)
             }
             Some((Kind::Data, slot)) => (Place::Buffer, slot),
-            _ => return Err(violates("that is no message of a lane")),
+            _ => return Err(violates(id, length, "that is no message of a lane")),
         };
-        take(self, place, slot, length).map(Some).map_err(violates)
+        Ok(Some(Message {
+            id,
+            place,
+            slot,
+            length,
+        }))
     }
+}
+
+/// A message that has come.
+struct Message {
+    id: MessageId,
+    /// In which kind of slot it is, which of them, and how many bytes.
+    place: Place,
+    slot: u32,
+    length: u32,
+}
+
+impl Message {
+    /// What is wrong with it.
+    #[cold]
+    fn violates(&self, what: &str) -> LaneError {
+        violates(self.id, self.length, what)
+    }
+}
+
+#[cold]
+fn violates(id: MessageId, length: u32, what: &str) -> LaneError {
+    violation(format!("it puts {length} bytes as {id:?}: {what}"))
 }
 
 impl<D> FilledSlots for PutSlots<D>
@@ -122,10 +144,15 @@ where
     }
 
     fn receive(&mut self) -> Result<Option<ReceivedSlot>, LaneError> {
-        self.take(|this, place, slot, length| match place {
-            Place::Control => this.control.receive(slot, length),
-            Place::Buffer => this.buffers.receive(slot, length),
-        })
+        let Some(message) = self.next()? else {
+            return Ok(None);
+        };
+        let (slot, length) = (message.slot, message.length);
+        let received = match message.place {
+            Place::Control => self.control.receive(slot, length),
+            Place::Buffer => self.buffers.receive(slot, length),
+        };
+        received.map(Some).map_err(|what| message.violates(what))
     }
 
     // For every frame, from one place: a call and what it returns are a tenth of it.
@@ -135,14 +162,17 @@ where
         into: &mut BytesMut,
         read: &mut Untold<Self::Read>,
     ) -> Result<Option<usize>, LaneError> {
-        self.take(|this, place, slot, length| {
-            let bytes = match place {
-                Place::Control => this.control.copy(slot, length, into),
-                Place::Buffer => this.buffers.copy(slot, length, into),
-            }?;
-            read.add((place, slot));
-            Ok(bytes)
-        })
+        let Some(message) = self.next()? else {
+            return Ok(None);
+        };
+        let (slot, length) = (message.slot, message.length);
+        let copied = match message.place {
+            Place::Control => self.control.copy(slot, length, into),
+            Place::Buffer => self.buffers.copy(slot, length, into),
+        };
+        let bytes = copied.map_err(|what| message.violates(what))?;
+        read.add((message.place, slot));
+        Ok(Some(bytes))
     }
 
     fn give_back(&mut self, read: impl Iterator<Item = Self::Read>) {

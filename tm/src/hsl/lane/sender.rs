@@ -152,6 +152,35 @@ impl<D: Device> HslSender<D> {
         }
     }
 
+    /// Sends one unit, which is `pieces` one after the other, if the other side has room for it.
+    #[inline(always)]
+    fn send(&mut self, pieces: &[Piece<'_>]) -> Result<bool, LaneError> {
+        if self.closed {
+            return Err(LaneError::Closed);
+        }
+        let length = self.loans.row().length_of(pieces)?;
+        if !self.can_lend() {
+            self.take_in()?;
+            if !self.can_lend() {
+                return self.note_none_free().map(|()| false);
+            }
+        }
+        self.looks = 0;
+        self.list.disarm();
+        if let [piece] = pieces
+            && length <= self.card.anywhere_most()
+        {
+            return self.put_piece(*piece, length).map(|()| true);
+        }
+        if self.gathers() {
+            return self.put_pieces(pieces, length).map(|()| true);
+        }
+        let Some(slot) = self.loans.fill(pieces) else {
+            return self.note_none_free().map(|()| false);
+        };
+        self.put_slot(slot, length).map(|()| true)
+    }
+
     /// Puts the first `length` bytes of slot `slot` where the other side expects them.
     fn put_slot(&mut self, slot: u32, length: u32) -> Result<(), LaneError> {
         let mut descriptor = self.address(length)?;
@@ -186,7 +215,7 @@ impl<D: Device> HslSender<D> {
     }
 
     /// As [`put_pieces`](Self::put_pieces), for a message in one piece: one entry.
-    #[inline]
+    #[inline(always)]
     fn put_piece(&mut self, piece: Piece<'_>, length: u32) -> Result<(), LaneError> {
         let entry = self.address(length)?;
         let put = self.card.try_add_from(piece, &entry);
@@ -194,7 +223,7 @@ impl<D: Device> HslSender<D> {
     }
 
     /// An entry for a message of `length` bytes, wherever they are.
-    #[inline]
+    #[inline(always)]
     fn address(&mut self, length: u32) -> Result<Descriptor, LaneError> {
         let destination = self.peer;
         let target = self.target(length);
@@ -215,6 +244,7 @@ impl<D: Device> HslSender<D> {
         })
     }
 
+    #[inline(always)]
     fn check_put(&mut self, put: Result<(), PutError>) -> Result<(), LaneError> {
         put.map_err(|error| match error {
             PutError::Full => {
@@ -280,31 +310,13 @@ impl<D: Device> LaneSender for HslSender<D> {
         self.card.anywhere_most() >= self.loans.row().slot_bytes
     }
 
+    fn try_send_copy(&mut self, unit: &[u8]) -> Result<bool, LaneError> {
+        // With one piece nothing is left of what goes through them.
+        self.send(&[Piece::new(unit)])
+    }
+
     fn try_send_gathered(&mut self, pieces: &[Piece<'_>]) -> Result<bool, LaneError> {
-        if self.closed {
-            return Err(LaneError::Closed);
-        }
-        let length = self.loans.row().length_of(pieces)?;
-        if !self.can_lend() {
-            self.take_in()?;
-        }
-        if !self.can_lend() {
-            return self.note_none_free().map(|()| false);
-        }
-        self.looks = 0;
-        self.list.disarm();
-        if let [piece] = pieces
-            && length <= self.card.anywhere_most()
-        {
-            return self.put_piece(*piece, length).map(|()| true);
-        }
-        if self.gathers() {
-            return self.put_pieces(pieces, length).map(|()| true);
-        }
-        let Some(slot) = self.loans.fill(pieces) else {
-            return self.note_none_free().map(|()| false);
-        };
-        self.put_slot(slot, length).map(|()| true)
+        self.send(pieces)
     }
 
     fn arm(&mut self) -> Result<bool, LaneError> {

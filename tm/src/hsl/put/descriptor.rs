@@ -127,6 +127,7 @@ impl Entry {
 
     /// What an entry says, or what is wrong with it; reserved bits are somebody's mistake, and
     /// looked over.
+    #[inline]
     pub(crate) fn from_words(words: [u64; ENTRY_WORDS]) -> Result<Self, &'static str> {
         let [first, second, one, other, data @ ..] = words;
         let [m0, m1, m2, m3, s0, s1, ..] = first.to_le_bytes();
