@@ -34,7 +34,7 @@ pub(crate) struct OverlapArguments {
     #[command(flatten)]
     pub(super) common: Common,
     /// How often each side computes SHA-256 of every byte.
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
     passes: u32,
 }
 
