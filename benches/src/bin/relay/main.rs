@@ -11,13 +11,14 @@
 //! programs over bare sockets with the kernel's default buffers ([`madgate_benches::plain`]);
 //! a TCP relay has no messages, so that their small ones travel in batches of 64 KiB.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod bare;
 mod haproxy;
 mod report;
 mod socat;
 mod switches;
+mod uring;
 
 use std::io;
 use std::process::ExitCode;
@@ -83,6 +84,8 @@ enum Relay {
     HaproxyPipes,
     HaproxyAuto,
     Socat,
+    Uring,
+    UringLooking,
 }
 
 #[derive(Debug, Subcommand)]
@@ -92,6 +95,9 @@ enum Child {
     /// The bare relay.
     #[command(hide = true)]
     BareRelay(bare::BareArguments),
+    /// The relay by `io_uring`.
+    #[command(hide = true)]
+    UringRelay(uring::UringArguments),
 }
 
 fn main() -> ExitCode {
@@ -99,6 +105,7 @@ fn main() -> ExitCode {
     let result = match arguments.child {
         Some(Child::End(child)) => child.run(),
         Some(Child::BareRelay(relay)) => die_with_parent().and_then(|()| relay.run()),
+        Some(Child::UringRelay(relay)) => die_with_parent().and_then(|()| relay.run()),
         None => bench(&arguments),
     };
     match result {
@@ -134,6 +141,8 @@ fn bench(arguments: &Arguments) -> io::Result<()> {
                 Relay::HaproxyPipes => Box::new(Haproxy(Splice::LargePipes, arguments.ends)),
                 Relay::HaproxyAuto => Box::new(Haproxy(Splice::Auto, arguments.ends)),
                 Relay::Socat => Box::new(socat::Socat(arguments.ends)),
+                Relay::Uring => Box::new(uring::Uring(Wait::Sleep)),
+                Relay::UringLooking => Box::new(uring::Uring(Wait::Adaptive)),
             }
         })
         .collect();
