@@ -4,12 +4,12 @@
 //! frames at a time, never in a system call, and taken after a link's output where both are
 //! needed, never before.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use foldhash::HashMap;
 use madgate_gtm::transit::{Lane, LinkId, LinkLimits};
 use madgate_gtm::{Budget, Time, Transit};
 use madgate_tm::{LaneClass, Protocol, Waker};
@@ -251,9 +251,9 @@ impl Engine {
             .with_groups(&rates);
         let shared = Shared {
             transit,
-            links: HashMap::new(),
-            dialed: HashMap::new(),
-            asked: HashMap::new(),
+            links: HashMap::default(),
+            dialed: HashMap::default(),
+            asked: HashMap::default(),
             pipelines: Pipelines::new(networks.len()),
             queued_peak_bytes: 0,
         };

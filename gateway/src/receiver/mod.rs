@@ -61,7 +61,8 @@ pub(crate) struct Receiver {
     network: usize,
     poller: Poller,
     freed: Mailbox<()>,
-    inputs: Vec<Option<Input>>,
+    /// In boxes, as each is taken out for its turn.
+    inputs: Vec<Option<Box<Input>>>,
     vacant: Vec<usize>,
     /// Inputs that are looked at in each pass.
     hot: Vec<usize>,
@@ -69,6 +70,9 @@ pub(crate) struct Receiver {
     timed: Vec<usize>,
     waiting: Waiting,
     watch: Stopwatch,
+    /// Whether nothing has happened since the last look at the clock but that lanes were looked at
+    /// that nothing has come on.
+    has_only_looked: bool,
     passes: u32,
     /// Passes in a row that received something.
     loaded_passes: u32,
@@ -122,6 +126,7 @@ impl Receiver {
             timed: Vec::new(),
             waiting,
             watch,
+            has_only_looked: false,
             passes: 0,
             loaded_passes: 0,
             eased_at: Time(0),
@@ -140,6 +145,7 @@ impl Receiver {
 
     /// One pass: everything that can be done now.
     fn look(&mut self) -> Look {
+        self.has_only_looked = false;
         self.obey();
         let mut progress = self.look_at_hot();
         self.passes = self.passes.wrapping_add(1);
@@ -280,6 +286,7 @@ impl Receiver {
             }
         };
         self.ready.clear();
+        self.has_only_looked = false;
         match self.poller.wait(timeout) {
             Ok(ready) => self.ready.extend_from_slice(ready),
             Err(error) => tracing::error!(%error, "waiting for the network failed"),
@@ -319,11 +326,14 @@ impl Receiver {
             return false;
         }
         let received = self.receive(&mut input);
-        let link = Arc::clone(&input.link);
-        self.inputs[index] = Some(input);
         let progress = match received {
-            Ok(progress) => progress,
+            Ok(progress) => {
+                self.inputs[index] = Some(input);
+                progress
+            }
             Err(fault) => {
+                let link = Arc::clone(&input.link);
+                self.inputs[index] = Some(input);
                 self.fail(index, &link, &fault);
                 true
             }
@@ -356,8 +366,13 @@ impl Receiver {
             } else {
                 Stage::Waiting
             };
-            self.watch.end(before);
-            self.receive_stream(input)
+            // Lanes that nothing has come on are looked at in no time.
+            if !std::mem::replace(&mut self.has_only_looked, true) {
+                self.watch.end(before);
+            }
+            let received = self.receive_stream(input);
+            self.has_only_looked = matches!(received, Ok(false));
+            received
         }
     }
 
@@ -411,14 +426,14 @@ impl Receiver {
         let (descriptor, interest) = receiver.descriptor();
         let watched = self.poller.add(descriptor, token, interest);
         let now = self.engine.now();
-        let input = Input::new(
+        let input = Box::new(Input::new(
             Arc::clone(&link),
             class,
             receiver,
             self.batches.capacity(),
             self.engine.settings.splice,
             now,
-        );
+        ));
         let is_static = input.is_static;
         self.inputs[index] = Some(input);
         if let Err(error) = watched {
@@ -433,8 +448,8 @@ impl Receiver {
     /// Lets go of a link that is closed.
     fn let_go(&mut self, link: &Arc<Link>) {
         for index in 0..self.inputs.len() {
-            let is_its = |input: &Input| Arc::ptr_eq(&input.link, link);
-            if !self.inputs[index].as_ref().is_some_and(is_its) {
+            let input = self.inputs[index].as_deref();
+            if !input.is_some_and(|input| Arc::ptr_eq(&input.link, link)) {
                 continue;
             }
             if let Some(input) = self.inputs[index].take() {

@@ -53,7 +53,11 @@ impl Receiver {
             batch = self.with_room(batch, input.frame_bytes);
             self.watch.end(Stage::HandingOver);
         }
-        self.keep(input, batch);
+        if progress || result.is_err() || !self.batches.is_untouched(&batch) {
+            self.keep(input, batch);
+        } else {
+            self.batches.give_back_untouched(batch);
+        }
         result.map(|()| progress)
     }
 

@@ -28,7 +28,7 @@ mod parked;
 mod tests;
 mod ways;
 
-use std::collections::HashMap;
+use foldhash::HashMap;
 
 use crate::budget::Budget;
 use crate::time::{FORGET_AFTER, Time};
@@ -155,7 +155,7 @@ impl<B> Transit<B> {
         Self {
             flows: Vec::new(),
             vacant: Vec::new(),
-            by_key: HashMap::new(),
+            by_key: HashMap::default(),
             links: Links::new(),
             groups: Vec::new(),
             shares: Vec::new(),

@@ -3,11 +3,12 @@
 //! [`Core`] holds flows, links and what has arrived; it makes no system call. The lock is
 //! held for a batch of frames at a time, never while a thread sends, receives or sleeps.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
+use foldhash::HashMap;
 use madgate_bmm::Policy;
 use madgate_gtm::outgoing::Settings;
 use madgate_gtm::wire::Coverage;
@@ -130,16 +131,16 @@ impl Core {
             incarnation,
             routes,
             out_flows: Vec::new(),
-            out_by_key: HashMap::new(),
+            out_by_key: HashMap::default(),
             out_last: None,
             in_flows: Vec::new(),
-            in_by_key: HashMap::new(),
+            in_by_key: HashMap::default(),
             in_last: None,
             messages_claimed: 0,
             channels,
             budget: Budget::new(memory),
             links: Vec::new(),
-            dialed: HashMap::new(),
+            dialed: HashMap::default(),
             dirty: Vec::new(),
             to_dial: Vec::new(),
             broken: Vec::new(),
