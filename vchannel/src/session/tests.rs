@@ -4,6 +4,7 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -20,10 +21,11 @@ use madgate_tm::{
 use tempfile::TempDir;
 
 use super::Session;
+use super::arrival::Wanted;
 use super::core::{Core, Gathers, SWEEP, SWEEP_MOST};
 use super::driver::{Driver, Patience};
 use super::goal::Goal;
-use super::input::{Input, InputError};
+use super::input::{Input, InputError, Straight};
 use super::links::{CONTROL_BYTES_MOST, Link, LinkOutput, OUTBOX_BYTES};
 use crate::cluster::Cluster;
 use crate::conductor::{LinkKind, LinkRequest};
@@ -617,4 +619,33 @@ fn who_waits_between_small_messages_is_not_held_back_where_others_gather() {
     assert_eq!(gathers(&mut core), Gathers::Yes, "nobody has waited");
     core.settings.gather = false;
     assert_eq!(gathers(&mut core), Gathers::No, "that is switched off");
+}
+
+#[test]
+fn a_driver_that_panicked_leaves_no_block_behind() {
+    let (_files, a, _b) = pair("shm", ["a", "b"]);
+    let inner = a.inner();
+    let mut block = [0; 8];
+    let mut straight = Straight {
+        wanted: Wanted {
+            flow: 0,
+            filled: 0,
+            length: 8,
+            receive: ReceiveMode::Express,
+        },
+        into: &mut block,
+    };
+    let mut looks = 0;
+    let waited = catch_unwind(AssertUnwindSafe(|| {
+        inner.wait(None, Some(&mut straight), |_| {
+            looks += 1;
+            // The first look is before it drives.
+            assert!(looks < 3, "as the test wants it");
+            None::<()>
+        })
+    }));
+    assert!(waited.is_err());
+    assert!(inner.driver.lock().serves_block);
+    let driver = inner.try_drive().expect("nobody drives: one is inside");
+    assert!(!driver.serves_block);
 }
