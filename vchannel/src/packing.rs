@@ -1,6 +1,5 @@
 //! Packing a message.
 
-use parking_lot::MutexGuard;
 use std::cell::Cell;
 
 use bytes::Bytes;
@@ -8,6 +7,7 @@ use madgate_gtm::wire::{
     BUNDLED_BYTES, DESCRIPTOR_BYTES, Descriptor, Flags, HEADER_BYTES, ReceiveMode,
     SMALL_PAYLOAD_BYTES, SendMode,
 };
+use parking_lot::MutexGuard;
 
 use crate::channel::Channel;
 use crate::cluster::NodeId;

@@ -70,9 +70,6 @@ pub(crate) struct Receiver {
     timed: Vec<usize>,
     waiting: Waiting,
     watch: Stopwatch,
-    /// Whether nothing has happened since the last look at the clock but that lanes were looked at
-    /// that nothing has come on.
-    has_only_looked: bool,
     passes: u32,
     /// Passes in a row that received something.
     loaded_passes: u32,
@@ -126,7 +123,6 @@ impl Receiver {
             timed: Vec::new(),
             waiting,
             watch,
-            has_only_looked: false,
             passes: 0,
             loaded_passes: 0,
             eased_at: Time(0),
@@ -145,7 +141,6 @@ impl Receiver {
 
     /// One pass: everything that can be done now.
     fn look(&mut self) -> Look {
-        self.has_only_looked = false;
         self.obey();
         let mut progress = self.look_at_hot();
         self.passes = self.passes.wrapping_add(1);
@@ -286,7 +281,6 @@ impl Receiver {
             }
         };
         self.ready.clear();
-        self.has_only_looked = false;
         match self.poller.wait(timeout) {
             Ok(ready) => self.ready.extend_from_slice(ready),
             Err(error) => tracing::error!(%error, "waiting for the network failed"),
@@ -366,13 +360,8 @@ impl Receiver {
             } else {
                 Stage::Waiting
             };
-            // Lanes that nothing has come on are looked at in no time.
-            if !std::mem::replace(&mut self.has_only_looked, true) {
-                self.watch.end(before);
-            }
-            let received = self.receive_stream(input);
-            self.has_only_looked = matches!(received, Ok(false));
-            received
+            self.watch.end(before);
+            self.receive_stream(input)
         }
     }
 

@@ -1,6 +1,5 @@
 //! Sending: from flows to lanes.
 
-use parking_lot::MutexGuard;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -8,6 +7,7 @@ use madgate_bmm::{Buffer, OutboxError};
 use madgate_gtm::wire::{DESCRIPTOR_BYTES, SMALL_PAYLOAD_BYTES};
 use madgate_gtm::{Time, Transmit};
 use madgate_tm::LaneClass;
+use parking_lot::MutexGuard;
 
 use super::Inner;
 use super::core::{Core, GATHER_BYTES};

@@ -20,9 +20,10 @@
 //! was in a pass, so that it need not look again in every pass; what it takes in itself, it looks
 //! at in the same lock ([`goal`](super::goal)).
 
-use parking_lot::MutexGuard;
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
+
+use parking_lot::MutexGuard;
 
 use super::Inner;
 use super::core::Core;

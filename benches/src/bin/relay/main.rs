@@ -141,8 +141,8 @@ fn bench(arguments: &Arguments) -> io::Result<()> {
                 Relay::HaproxyPipes => Box::new(Haproxy(Splice::LargePipes, arguments.ends)),
                 Relay::HaproxyAuto => Box::new(Haproxy(Splice::Auto, arguments.ends)),
                 Relay::Socat => Box::new(socat::Socat(arguments.ends)),
-                Relay::Uring => Box::new(uring::Uring(Wait::Sleep)),
-                Relay::UringLooking => Box::new(uring::Uring(Wait::Adaptive)),
+                Relay::Uring => Box::new(uring::Uring::Asleep(arguments.ends)),
+                Relay::UringLooking => Box::new(uring::Uring::Looking),
             }
         })
         .collect();

@@ -27,25 +27,40 @@ const ENTRIES: u32 = 8;
 
 const RELAY: &str = "uring-relay";
 
-/// A relay by `io_uring` which waits like this, and its ends in the same way.
+/// A relay by `io_uring`, as [`Bare`](super::bare::Bare) is one by ordinary calls.
 #[derive(Debug)]
-pub(crate) struct Uring(pub(crate) Wait);
+pub(crate) enum Uring {
+    /// It sleeps; its ends wait so.
+    Asleep(Wait),
+    /// It looks before it sleeps, and so do its ends.
+    Looking,
+}
+
+impl Uring {
+    /// How the ends wait, and the relay.
+    fn waits(&self) -> [Wait; 2] {
+        match self {
+            Self::Asleep(ends) => [*ends, Wait::Sleep],
+            Self::Looking => [Wait::Adaptive; 2],
+        }
+    }
+}
 
 impl Contestant for Uring {
     fn name(&self) -> &'static str {
-        match self.0 {
-            Wait::Sleep => "uring",
-            Wait::Adaptive | Wait::Spin => "uring-looking",
+        match self {
+            Self::Asleep(_) => "uring",
+            Self::Looking => "uring-looking",
         }
     }
 
     fn stage(&self, point: Point, timing: Timing) -> io::Result<Stage> {
-        let at = Place::Tcp(any_loopback());
-        stage_plain(point, timing, self.0, &at, |sink| {
+        let [ends, relay] = self.waits();
+        stage_plain(point, timing, ends, &Place::Tcp(any_loopback()), |sink| {
             let Place::Tcp(sink) = sink else {
                 return Err(io::ErrorKind::Unsupported.into());
             };
-            let relay = Process::again(RELAY, [RELAY, &sink.to_string(), self.0.name()])?;
+            let relay = Process::again(RELAY, [RELAY, &sink.to_string(), relay.name()])?;
             let at = relay.word("at ")?.parse().map_err(io::Error::other)?;
             Ok((Some(relay), at))
         })
@@ -176,7 +191,10 @@ impl<'s> Direction<'s> {
                 buffer.as_mut_ptr(),
                 length,
             );
-            push(ring, &receive.build().user_data(self.index))?;
+            // SAFETY: the socket is open for as long as the ring is (`run`), and the buffer is never
+            // freed (`new`). It is the first that is free, which nothing else uses while `receives`,
+            // until the completion says that the call has ended.
+            unsafe { push(ring, &receive.build().user_data(self.index)) }?;
             self.receives = true;
         }
         if !self.sends
@@ -185,7 +203,9 @@ impl<'s> Direction<'s> {
             let rest = &buffer[*sent..*length];
             let length = length_of(rest);
             let send = opcode::Send::new(types::Fd(self.to.as_raw_fd()), rest.as_ptr(), length);
-            push(ring, &send.build().user_data(self.index | SEND_BIT))?;
+            // SAFETY: as above; the buffer is the first that is filled, which nothing else uses while
+            // `sends`.
+            unsafe { push(ring, &send.build().user_data(self.index | SEND_BIT)) }?;
             self.sends = true;
         }
         Ok(())
@@ -225,11 +245,12 @@ fn length_of(buffer: &[u8]) -> u32 {
     u32::try_from(buffer.len()).unwrap_or(u32::MAX)
 }
 
-fn push(ring: &mut IoUring, entry: &squeue::Entry) -> io::Result<()> {
-    // SAFETY: the entry names a socket that is open as long as the ring is, and part of a buffer that
-    // is never freed (`Direction::new`). While the call is under way nothing else uses that part: the
-    // first buffer that is free is not touched while `receives`, nor the first that is filled while
-    // `sends`, until the completion says that the call has ended.
+/// Adds a call to those that the ring is told of next.
+///
+/// # Safety
+/// What the entry names is there, and nobody else's, until its completion has come.
+unsafe fn push(ring: &mut IoUring, entry: &squeue::Entry) -> io::Result<()> {
+    // SAFETY: the caller's.
     let pushed = unsafe { ring.submission().push(entry) };
     pushed.map_err(io::Error::other)
 }
