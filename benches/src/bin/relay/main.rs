@@ -33,6 +33,7 @@ use madgate_benches::process::die_with_parent;
 use madgate_benches::waiting::Wait;
 use madgate_benches::{Contestant, Machine, Point, rounds};
 
+use bare::{Bare, Calls};
 use haproxy::Haproxy;
 
 /// What is measured: bandwidth, rate of small messages, latency.
@@ -95,9 +96,6 @@ enum Child {
     /// The bare relay.
     #[command(hide = true)]
     BareRelay(bare::BareArguments),
-    /// The relay by `io_uring`.
-    #[command(hide = true)]
-    UringRelay(uring::UringArguments),
 }
 
 fn main() -> ExitCode {
@@ -105,7 +103,6 @@ fn main() -> ExitCode {
     let result = match arguments.child {
         Some(Child::End(child)) => child.run(),
         Some(Child::BareRelay(relay)) => die_with_parent().and_then(|()| relay.run()),
-        Some(Child::UringRelay(relay)) => die_with_parent().and_then(|()| relay.run()),
         None => bench(&arguments),
     };
     match result {
@@ -135,14 +132,14 @@ fn bench(arguments: &Arguments) -> io::Result<()> {
         .map(|relay| -> Box<dyn Contestant> {
             match relay {
                 Relay::Madgate => Box::new(forwarded("madgate")),
-                Relay::Bare => Box::new(bare::Bare::Asleep(arguments.ends)),
-                Relay::BareLooking => Box::new(bare::Bare::Looking),
+                Relay::Bare => Box::new(Bare::Asleep(Calls::Ordinary, arguments.ends)),
+                Relay::BareLooking => Box::new(Bare::Looking(Calls::Ordinary)),
                 Relay::Haproxy => Box::new(Haproxy(Splice::Always, arguments.ends)),
                 Relay::HaproxyPipes => Box::new(Haproxy(Splice::LargePipes, arguments.ends)),
                 Relay::HaproxyAuto => Box::new(Haproxy(Splice::Auto, arguments.ends)),
                 Relay::Socat => Box::new(socat::Socat(arguments.ends)),
-                Relay::Uring => Box::new(uring::Uring::Asleep(arguments.ends)),
-                Relay::UringLooking => Box::new(uring::Uring::Looking),
+                Relay::Uring => Box::new(Bare::Asleep(Calls::Uring, arguments.ends)),
+                Relay::UringLooking => Box::new(Bare::Looking(Calls::Uring)),
             }
         })
         .collect();

@@ -5,19 +5,12 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::AsRawFd;
-use std::thread;
-use std::time::Instant;
 
-use clap::Args;
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
-use madgate_benches::children::{Place, any_loopback, say, stage_plain};
-use madgate_benches::waiting::{ADAPTIVE_SPIN, Wait};
-use madgate_benches::{Contestant, Point, Process, Stage, Timing};
 
-/// Bytes of each buffer.
-const BUFFER_BYTES: usize = 256 * 1024;
+use crate::bare::{BUFFER_BYTES, Patience};
 
 /// Buffers of each direction.
 const BUFFERS: usize = 2;
@@ -25,113 +18,40 @@ const BUFFERS: usize = 2;
 /// Entries of the ring: each direction has one call of each kind under way.
 const ENTRIES: u32 = 8;
 
-const RELAY: &str = "uring-relay";
-
-/// A relay by `io_uring`, as [`Bare`](super::bare::Bare) is one by ordinary calls.
-#[derive(Debug)]
-pub(crate) enum Uring {
-    /// It sleeps; its ends wait so.
-    Asleep(Wait),
-    /// It looks before it sleeps, and so do its ends.
-    Looking,
-}
-
-impl Uring {
-    /// How the ends wait, and the relay.
-    fn waits(&self) -> [Wait; 2] {
-        match self {
-            Self::Asleep(ends) => [*ends, Wait::Sleep],
-            Self::Looking => [Wait::Adaptive; 2],
-        }
+/// Relays between two connections until either side closes.
+pub(crate) fn relay(near: &TcpStream, far: &TcpStream, patience: &mut Patience) -> io::Result<()> {
+    let mut builder = IoUring::builder();
+    builder.setup_single_issuer();
+    if patience.is_none() {
+        // What has completed is looked at when this thread waits for it, and not before.
+        builder.setup_defer_taskrun();
+    } else {
+        // It looks without a call of the ring's, and finds what other calls have brought.
+        builder.setup_coop_taskrun();
     }
-}
-
-impl Contestant for Uring {
-    fn name(&self) -> &'static str {
-        match self {
-            Self::Asleep(_) => "uring",
-            Self::Looking => "uring-looking",
+    let mut ring = builder.build(ENTRIES).map_err(|error| {
+        let what = format!("io_uring is not to be had here (Linux 6.1 has all of it): {error}");
+        io::Error::new(error.kind(), what)
+    })?;
+    let mut directions = [Direction::new(0, near, far), Direction::new(1, far, near)];
+    loop {
+        for direction in &mut directions {
+            direction.go_on(&mut ring)?;
         }
-    }
-
-    fn stage(&self, point: Point, timing: Timing) -> io::Result<Stage> {
-        let [ends, relay] = self.waits();
-        stage_plain(point, timing, ends, &Place::Tcp(any_loopback()), |sink| {
-            let Place::Tcp(sink) = sink else {
-                return Err(io::ErrorKind::Unsupported.into());
-            };
-            let relay = Process::again(RELAY, [RELAY, &sink.to_string(), relay.name()])?;
-            let at = relay.word("at ")?.parse().map_err(io::Error::other)?;
-            Ok((Some(relay), at))
-        })
-    }
-}
-
-/// What the process of the relay must know.
-#[derive(Debug, Args)]
-pub(crate) struct UringArguments {
-    /// Where to pass on to.
-    to: SocketAddr,
-    /// How to wait.
-    #[arg(value_enum)]
-    wait: Wait,
-}
-
-impl UringArguments {
-    /// Relays one connection until either side closes.
-    pub(crate) fn run(self) -> io::Result<()> {
-        let listener = TcpListener::bind(any_loopback())?;
-        say(&format!("at {}", Place::Tcp(listener.local_addr()?)))?;
-        let (near, _) = listener.accept()?;
-        let far = TcpStream::connect(self.to)?;
-        near.set_nodelay(true)?;
-        far.set_nodelay(true)?;
-
-        let mut builder = IoUring::builder();
-        builder.setup_single_issuer();
-        match self.wait {
-            // What has completed is looked at when this thread waits for it, and not before.
-            Wait::Sleep => builder.setup_defer_taskrun(),
-            // It looks without a call of the ring's, and finds what other calls have brought.
-            Wait::Adaptive | Wait::Spin => builder.setup_coop_taskrun(),
-        };
-        let mut ring = builder.build(ENTRIES).map_err(|error| {
-            let what = format!("io_uring is not to be had here (Linux 6.1 has all of it): {error}");
-            io::Error::new(error.kind(), what)
-        })?;
-        let mut directions = [
-            Direction::new(0, &near, &far),
-            Direction::new(1, &far, &near),
-        ];
-        let mut since = Instant::now();
-        loop {
-            for direction in &mut directions {
-                direction.go_on(&mut ring)?;
-            }
-            if directions.iter().any(Direction::is_over) {
-                return Ok(());
-            }
-            let looks = match self.wait {
-                Wait::Sleep => false,
-                Wait::Adaptive => since.elapsed() < ADAPTIVE_SPIN,
-                Wait::Spin => true,
-            };
-            let wanted = usize::from(!looks);
-            if wanted > 0 || !ring.submission().is_empty() {
-                ring.submit_and_wait(wanted)?;
-            }
-            let mut has_completed = false;
-            for completed in ring.completion() {
-                let index = usize::from(completed.user_data() & DIRECTION_BIT != 0);
-                directions[index].complete(&completed)?;
-                has_completed = true;
-            }
-            if has_completed || !looks {
-                since = Instant::now();
-            } else {
-                thread::yield_now();
-            }
+        if directions.iter().any(Direction::is_over) {
+            return Ok(());
         }
+        let looks = patience.looks();
+        if !looks || !ring.submission().is_empty() {
+            ring.submit_and_wait(usize::from(!looks))?;
+        }
+        let mut has_completed = false;
+        for completed in ring.completion() {
+            let index = usize::from(completed.user_data() & DIRECTION_BIT != 0);
+            directions[index].complete(&completed)?;
+            has_completed = true;
+        }
+        patience.note(looks, has_completed);
     }
 }
 
@@ -191,7 +111,7 @@ impl<'s> Direction<'s> {
                 buffer.as_mut_ptr(),
                 length,
             );
-            // SAFETY: the socket is open for as long as the ring is (`run`), and the buffer is never
+            // SAFETY: the socket is open for as long as the ring is (`relay`), and the buffer is never
             // freed (`new`). It is the first that is free, which nothing else uses while `receives`,
             // until the completion says that the call has ended.
             unsafe { push(ring, &receive.build().user_data(self.index)) }?;
