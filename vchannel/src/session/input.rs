@@ -424,7 +424,7 @@ impl Input {
             let mut start = 0;
             for &end in &ends[..count] {
                 let slot = &scratch[start..end];
-                if handle_frames_here(core, origin, slot, now, goal)? != slot.len() {
+                if handle_frames(core, origin, slot, now, goal)? != slot.len() {
                     return Err(split_frame());
                 }
                 start = end;
@@ -658,20 +658,10 @@ fn finish(
     Ok(())
 }
 
-/// Takes the whole frames in `bytes` in; returns how many bytes they are.
-pub(super) fn handle_frames(
-    core: &mut Core,
-    origin: Origin,
-    bytes: &[u8],
-    now: Time,
-    goal: &mut Goal<'_, '_>,
-) -> Result<usize, FrameFault> {
-    handle_frames_here(core, origin, bytes, now, goal)
-}
-
-/// The same, inlined: where there is one frame most times, a call counts.
+/// Takes the whole frames in `bytes` in; returns how many bytes they are. Inlined: where there is one
+/// frame most times, a call counts.
 #[inline(always)]
-fn handle_frames_here(
+pub(super) fn handle_frames(
     core: &mut Core,
     origin: Origin,
     bytes: &[u8],
