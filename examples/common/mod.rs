@@ -7,6 +7,7 @@ use std::error::Error;
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use madgate_vchannel::Cluster;
 use madgate_vchannel::handshake::SessionKey;
@@ -23,9 +24,12 @@ pub(crate) fn make_cluster(text: &str) -> Result<(TempDir, Arc<Cluster>), Box<dy
     Ok((folder, Arc::new(cluster)))
 }
 
-/// A TCP address of this host that nobody listens on.
+/// A TCP address of this host that nobody listens on. Each is on a loopback address of its
+/// own: a port that was found to be free may be found so again, until somebody listens.
 #[allow(dead_code, reason = "some examples meet in shared memory alone")]
 pub(crate) fn free_address() -> Result<String, Box<dyn Error>> {
-    let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    static GIVEN: AtomicU8 = AtomicU8::new(0);
+    let own = Ipv4Addr::new(127, 0, 1, GIVEN.fetch_add(1, Ordering::Relaxed));
+    let socket = TcpListener::bind((own, 0))?;
     Ok(socket.local_addr()?.to_string())
 }

@@ -238,13 +238,14 @@ mod tests {
     #[test]
     fn messages_that_nothing_waits_before_leave_alone_unless_that_is_switched_off() {
         leave_alone("shm", ["a", "b"]);
-        let addresses = [free_address(), free_address()];
-        leave_alone("tcp", [&addresses[0], &addresses[1]]);
+        let [a, b] = free_addresses();
+        leave_alone("tcp", [&a, &b]);
     }
 
-    fn free_address() -> String {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        listener.local_addr().unwrap().to_string()
+    /// Both at once, as a port that is free may be found twice.
+    fn free_addresses() -> [String; 2] {
+        let bound = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        bound.map(|listener| listener.local_addr().unwrap().to_string())
     }
 
     fn leave_alone(protocol: &str, addresses: [&str; 2]) {
