@@ -17,7 +17,6 @@ mod demo;
 mod dying;
 mod full_disk;
 mod lacking;
-mod one_way;
 mod pinned;
 mod resting;
 mod slow_disk;

@@ -254,26 +254,34 @@ impl<'a> Receiver<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use crossbeam_channel::unbounded;
     use madgate_vchannel::handshake::SessionKey;
-    use madgate_vchannel::{Cluster, Session};
+    use madgate_vchannel::{Cluster, PackError, Session};
 
     use super::super::copies::Shared;
     use super::*;
 
-    #[test]
-    fn a_copy_that_is_to_end_takes_no_more_messages() {
-        let folder = tempfile::tempdir().unwrap();
-        let key = folder.path().join("session.key");
+    /// b0; a0 is not there, which is noticed soon.
+    fn receiving_end(folder: &Path) -> Session {
+        let key = folder.join("session.key");
         SessionKey::generate().write_new(&key).unwrap();
         let text = "[session]\nname = \"test\"\nkey_file = \"session.key\"\n\
+            link_timeout = \"100ms\"\n\
             [[network]]\nname = \"left\"\nprotocol = \"shm\"\ndirectory = \"left\"\n\
             [[node]]\nname = \"a0\"\naddresses = { left = \"a0\" }\n\
             [[node]]\nname = \"b0\"\naddresses = { left = \"b0\" }\n\
             [[channel]]\nname = \"main\"\nnetworks = [\"left\"]\n";
-        let cluster = Arc::new(Cluster::parse(text, folder.path()).unwrap());
-        let source = cluster.node("a0").unwrap();
-        let session = Session::open(cluster, "b0").unwrap();
+        let cluster = Cluster::parse(text, folder).unwrap();
+        Session::open(Arc::new(cluster), "b0").unwrap()
+    }
+
+    #[test]
+    fn a_copy_that_is_to_end_takes_no_more_messages() {
+        let folder = tempfile::tempdir().unwrap();
+        let session = receiving_end(folder.path());
+        let source = session.cluster().node("a0").unwrap();
         let channel = session.channel("main").unwrap();
         let place = Place::take(&Shared::new(None)).unwrap();
         place.ends_because("too many");
@@ -282,5 +290,31 @@ mod tests {
         let mut receiver = Receiver::new(&channel, source, 1, messages, place);
         let next = receiver.next(|_| ());
         assert!(matches!(next, Err(Early::Refused(reason)) if reason == "too many"));
+    }
+
+    #[test]
+    fn a_copy_ends_when_answers_were_lost_that_its_sender_waits_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let session = receiving_end(folder.path());
+        let source = session.cluster().node("a0").unwrap();
+        let channel = session.channel("main").unwrap();
+        let place = Place::take(&Shared::new(None)).unwrap();
+        let (_queue, messages) = unbounded();
+        let mut receiver = Receiver::new(&channel, source, 1, messages, place);
+        // Before its sender has heard anything, what was lost may have been for another.
+        let node = "a0".to_owned();
+        receiver.place.answers_lost(&PackError::Failed { node });
+        assert_eq!(receiver.place.is_to_end(), None);
+        receiver.place.sender_goes_on();
+        let reason = loop {
+            receiver.replies.push_back(Reply::Alive);
+            match receiver.flush() {
+                Ok(()) => std::thread::yield_now(),
+                Err(Early::Refused(reason)) => break reason,
+                Err(Early::Broken(reason)) => panic!("{reason}"),
+            }
+        };
+        let expected = "answers were lost: a0 was not reached for 100ms; copy again";
+        assert_eq!(reason, expected);
     }
 }
