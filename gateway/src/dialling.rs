@@ -46,14 +46,23 @@ impl Engine {
         }
     }
 
+    /// Has a link dialled no longer, as one that was accepted serves as well.
+    pub(crate) fn give_up_dialling(&self, request: LinkRequest) {
+        let _dialling = self.dialling.lock();
+        let has_way = self.lock().ways.contains_key(&request);
+        if has_way {
+            self.conductor.cancel(Party::Engine, request);
+        }
+    }
+
     /// Forgets links that nobody has asked for in a while, and has them dialled no longer.
     pub(crate) fn stop_dialling(&self, now: Time) {
         let _dialling = self.dialling.lock();
         let mut dropped = Vec::new();
         let mut shared = self.lock();
-        let Shared { asked, dialed, .. } = &mut *shared;
+        let Shared { asked, ways, .. } = &mut *shared;
         asked.retain(|request, asked| {
-            let is_kept = dialed.contains_key(request) || now.since(asked.at) < INTEREST;
+            let is_kept = ways.contains_key(request) || now.since(asked.at) < INTEREST;
             if !is_kept {
                 dropped.push(*request);
             }
@@ -68,12 +77,18 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::thread;
 
+    use madgate_gtm::transit::LinkId;
+    use madgate_tm::LaneError;
     use madgate_vchannel::conductor::LinkEvent;
 
     use super::*;
+    use crate::engine::Touched;
+    use crate::fault::Fault;
     use crate::fixture::Fixture;
+    use crate::link::Link;
 
     /// When whoever asks at the beginning has been forgotten.
     const LATER: Time = Time(120_000_000_000);
@@ -99,6 +114,60 @@ mod tests {
         assert!(!is_dialled(&fixture, Duration::from_millis(50)));
         ask(&fixture);
         fixture.engine.dial(fixture.request());
+        assert!(is_dialled(&fixture, Duration::from_secs(30)));
+    }
+
+    fn close(fixture: &Fixture, link: &Arc<Link>, fault: &Fault) {
+        let engine = &fixture.engine;
+        engine.close_link(link, fault, &mut Touched::default());
+    }
+
+    fn closed() -> Fault {
+        Fault::Lane(LaneError::Closed)
+    }
+
+    /// The link that new flows to b0 leave by.
+    fn way(fixture: &Fixture) -> Option<LinkId> {
+        let shared = fixture.engine.lock();
+        shared.ways.get(&fixture.request()).map(|link| link.transit)
+    }
+
+    #[test]
+    fn flows_leave_by_a_link_that_was_accepted_and_it_is_dialled_when_that_is_lost() {
+        let fixture = Fixture::new();
+        let accepted = fixture.accepted_link();
+        assert_eq!(way(&fixture), Some(accepted.transit));
+        ask(&fixture);
+        close(&fixture, &accepted, &closed());
+        assert_eq!(way(&fixture), None);
+        assert!(is_dialled(&fixture, Duration::from_secs(30)));
+    }
+
+    #[test]
+    fn a_link_that_is_lost_is_not_dialled_where_another_serves() {
+        let fixture = Fixture::new();
+        let (accepted, own) = (fixture.accepted_link(), fixture.link());
+        assert_eq!(way(&fixture), Some(accepted.transit), "the first");
+        ask(&fixture);
+        close(&fixture, &accepted, &closed());
+        assert_eq!(way(&fixture), Some(own.transit));
+        let next = fixture.accepted_link();
+        // Another connection takes its place, which is about to be told of.
+        close(&fixture, &next, &Fault::Replaced);
+        assert_eq!(way(&fixture), Some(own.transit));
+        assert!(!is_dialled(&fixture, Duration::from_millis(50)));
+        close(&fixture, &own, &Fault::Replaced);
+        assert!(!is_dialled(&fixture, Duration::from_millis(50)));
+        assert_eq!(way(&fixture), None);
+    }
+
+    #[test]
+    fn nothing_is_given_up_for_a_link_that_is_closed_by_now() {
+        let fixture = Fixture::new();
+        ask(&fixture);
+        let accepted = fixture.accepted_link();
+        close(&fixture, &accepted, &closed());
+        fixture.engine.give_up_dialling(fixture.request());
         assert!(is_dialled(&fixture, Duration::from_secs(30)));
     }
 

@@ -65,8 +65,8 @@ pub(crate) struct Engine {
 pub(crate) struct Shared {
     pub(crate) transit: Transit<Frame>,
     pub(crate) links: HashMap<LinkId, Arc<Link>>,
-    /// Those that data leaves by.
-    pub(crate) dialed: HashMap<LinkRequest, Arc<Link>>,
+    /// By what flows ask for: those that new ones leave by.
+    pub(crate) ways: HashMap<LinkRequest, Arc<Link>>,
     /// Links that flows have asked for.
     pub(crate) asked: HashMap<LinkRequest, Asked>,
     pub(crate) pipelines: Pipelines,
@@ -252,7 +252,7 @@ impl Engine {
         let shared = Shared {
             transit,
             links: HashMap::default(),
-            dialed: HashMap::default(),
+            ways: HashMap::default(),
             asked: HashMap::default(),
             pipelines: Pipelines::new(networks.len()),
             queued_peak_bytes: 0,
@@ -442,13 +442,11 @@ impl Engine {
             }
         }
         let now = self.now();
+        let served = link.serves();
         let dial_again = {
             let mut shared = self.lock();
             shared.links.remove(&link.transit);
-            let is_current = |known: &Arc<Link>| Arc::ptr_eq(known, link);
-            if shared.dialed.get(&link.request).is_some_and(is_current) {
-                shared.dialed.remove(&link.request);
-            }
+            let has_way = shared.end_way(link);
             let told = shared.transit.remove_link(link.transit);
             let had_flows = !told.is_empty();
             for told in told {
@@ -456,11 +454,15 @@ impl Engine {
                     touched.add(told);
                 }
             }
-            if link.is_dialed && had_flows {
-                shared.asked.entry(link.request).or_default().at = now;
-            }
-            let asked = shared.asked.get_mut(&link.request);
-            link.is_dialed && asked.map(|asked| asked.needed_since = None).is_some()
+            let asked = shared.asked.get_mut(&served);
+            let is_asked_for = asked.is_some_and(|asked| {
+                if had_flows {
+                    asked.at = now;
+                }
+                asked.needed_since = None;
+                true
+            });
+            is_asked_for && !has_way && !matches!(fault, Fault::Replaced)
         };
         self.conductor.link_closed(link.id);
         if let Some(hub) = self.hub(link.request.network) {
@@ -468,7 +470,7 @@ impl Engine {
             hub.hand_over(link);
         }
         if dial_again && !self.is_draining() && !self.is_stopping() {
-            self.dial(link.request);
+            self.dial(served);
         }
     }
 
@@ -548,6 +550,26 @@ impl Engine {
 }
 
 impl Shared {
+    /// A link is up: new flows leave by it, unless they have another. Whether they do.
+    pub(crate) fn add_way(&mut self, link: &Arc<Link>) -> bool {
+        let way = self.ways.entry(link.serves());
+        Arc::ptr_eq(way.or_insert_with(|| Arc::clone(link)), link)
+    }
+
+    /// A link is closed: new flows leave by another, if there is one. Whether there is.
+    fn end_way(&mut self, closed: &Arc<Link>) -> bool {
+        let served = closed.serves();
+        let is_way = |way: &Arc<Link>| Arc::ptr_eq(way, closed);
+        if self.ways.get(&served).is_some_and(is_way) {
+            self.ways.remove(&served);
+            let other = self.links.values().find(|link| link.serves() == served);
+            if let Some(other) = other.map(Arc::clone) {
+                self.ways.insert(served, other);
+            }
+        }
+        self.ways.contains_key(&served)
+    }
+
     /// Notes how much waits in flows' queues, if it never was more.
     pub(crate) fn note_queued(&mut self) {
         self.queued_peak_bytes = self.queued_peak_bytes.max(self.transit.queued_bytes());

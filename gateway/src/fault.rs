@@ -20,9 +20,9 @@ pub(crate) enum Fault {
     /// More than it was granted.
     #[error("it broke a promise: {0}")]
     Violation(#[from] Violation),
-    /// A frame that only goes the other way, or belongs to the other lane.
-    #[error("it sent a {0:?} frame on a lane that carries none from it")]
-    WrongWay(Kind),
+    /// A frame that belongs to the other lane.
+    #[error("it sent a {0:?} frame on a lane that carries none")]
+    WrongLane(Kind),
     /// A frame whose payload nobody can check at the end of its way.
     #[error("it sent a frame without a checksum over its payload through a gateway")]
     WithoutChecksum,
@@ -64,7 +64,7 @@ impl Fault {
             self,
             Self::Wire(_)
                 | Self::Violation(_)
-                | Self::WrongWay(_)
+                | Self::WrongLane(_)
                 | Self::WithoutChecksum
                 | Self::TooLong { .. }
                 | Self::WrongSource(_)

@@ -82,16 +82,24 @@ impl Fixture {
     /// The link to b0 is up, with lanes that lend slots. Whoever asks a lane for anything finds
     /// that somebody else wants to send.
     pub(crate) fn link(&self) -> Arc<Link> {
-        let request = self.request();
+        self.link_of(self.request(), true)
+    }
+
+    /// The same where b0 has dialled it.
+    pub(crate) fn accepted_link(&self) -> Arc<Link> {
+        self.link_of(self.request().back(), false)
+    }
+
+    fn link_of(&self, request: LinkRequest, is_dialed: bool) -> Arc<Link> {
         let mut shared = self.engine.lock();
         let transit = shared.transit.add_link();
         let wanting = Wanting::default();
         let lane = || Box::new(SlotSender::new(wanting.clone()));
-        let link = Link::new(transit, 1, request, 1, 1, true, true, lane(), lane());
+        let link = Link::new(transit, 1, request, 1, 1, is_dialed, true, lane(), lane());
         let link = Arc::new(link);
         wanting.0.set(Arc::downgrade(&link)).unwrap();
         shared.links.insert(transit, Arc::clone(&link));
-        shared.dialed.insert(request, Arc::clone(&link));
+        shared.add_way(&link);
         link
     }
 

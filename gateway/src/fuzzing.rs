@@ -34,7 +34,6 @@ pub fn scan(bytes: &[u8]) {
     };
     let rules = Rules {
         lane,
-        goes_ahead: kind & 2 == 0,
         largest_frame,
     };
     let all = batch.len();

@@ -134,6 +134,10 @@ impl Engine {
         now: Time,
         touched: &mut Touched,
     ) -> Result<(), Fault> {
+        if self.is_draining() {
+            // Its source has it still, and sends it another way.
+            return Ok(());
+        }
         let mut run = *run;
         if let Some(passage) = shared.transit.passage(from.transit, run.flow, run.label)
             && let Some(to) = shared.links.get(&passage.to)
@@ -182,7 +186,7 @@ impl Engine {
         let to = match route {
             Ok(_) if self.is_draining() => Err(Refusal::LinkDown),
             Ok(request) => {
-                let to: Option<LinkId> = shared.dialed.get(&request).map(|link| link.transit);
+                let to: Option<LinkId> = shared.ways.get(&request).map(|link| link.transit);
                 let is_news = !shared.asked.contains_key(&request);
                 let asked = shared.asked.entry(request).or_default();
                 asked.at = now;

@@ -153,9 +153,6 @@ impl Keeper {
 
     /// A link is up: its threads receive and send on it from now on.
     fn install(&mut self, established: EstablishedLink) {
-        if established.is_dialed {
-            self.absent.remove(&established.request);
-        }
         let EstablishedLink {
             request,
             id,
@@ -199,11 +196,13 @@ impl Keeper {
                 bulk.sender,
             ));
             shared.links.insert(transit, Arc::clone(&link));
-            if is_dialed {
-                shared.dialed.insert(request, Arc::clone(&link));
-            }
+            shared.add_way(&link);
             link
         };
+        self.absent.remove(&link.serves());
+        if !is_dialed && request.suffices(engine.node) {
+            engine.give_up_dialling(link.serves());
+        }
         hub.command(Command::Add(
             Arc::clone(&link),
             LaneClass::Urgent,

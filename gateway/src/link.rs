@@ -33,7 +33,7 @@ pub(crate) struct Link {
     /// The place of its network among those of the engine.
     pub(crate) network: usize,
     pub(crate) peer_incarnation: u64,
-    /// Whether data leaves by it (dialled), or arrives on it.
+    /// Whether this gateway dialled it, or accepted it. Data goes both ways in any case.
     pub(crate) is_dialed: bool,
     /// Slots of the bulk lane that frames are being received into.
     pub(crate) lent: Arc<AtomicUsize>,
@@ -92,6 +92,15 @@ impl Link {
             slow_until: AtomicU64::new(0),
             echoes: Mutex::default(),
             has_echoes: AtomicBool::new(false),
+        }
+    }
+
+    /// What flows ask for that may leave by it.
+    pub(crate) const fn serves(&self) -> LinkRequest {
+        if self.is_dialed {
+            self.request
+        } else {
+            self.request.back()
         }
     }
 

@@ -10,9 +10,7 @@ use std::ops::Range;
 
 use madgate_gtm::Header;
 use madgate_gtm::transit::{Lane, Run};
-use madgate_gtm::wire::{
-    CHARGE_PER_FRAME, Flags, HEADER_BYTES, HeaderRef, Kind, Opening, checksum,
-};
+use madgate_gtm::wire::{CHARGE_PER_FRAME, Flags, HEADER_BYTES, HeaderRef, Opening, checksum};
 
 use crate::fault::Fault;
 
@@ -23,9 +21,6 @@ pub(crate) const RUN_BYTES: usize = 64 << 10;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rules {
     pub(crate) lane: Lane,
-    /// Whether it comes from the end that dialled: data frames, and control frames that go
-    /// ahead. From the other end only control frames come that go back.
-    pub(crate) goes_ahead: bool,
     /// The largest frame, header included.
     pub(crate) largest_frame: usize,
 }
@@ -151,16 +146,8 @@ impl Rules {
                 most: self.largest_frame,
             });
         }
-        let may_come = match header.kind() {
-            Kind::Data => self.goes_ahead,
-            Kind::Ping | Kind::Pong => self.lane == Lane::Urgent,
-            Kind::Credit | Kind::Refusal | Kind::Held => {
-                self.lane == Lane::Urgent && !self.goes_ahead
-            }
-            Kind::Probe | Kind::Close | Kind::Lost => self.lane == Lane::Urgent && self.goes_ahead,
-        };
-        if !may_come {
-            return Err(Fault::WrongWay(header.kind()));
+        if self.lane == Lane::Bulk && !header.is_data() {
+            return Err(Fault::WrongLane(header.kind()));
         }
         if header.flags().has(Flags::HEADER_ONLY) {
             return Err(Fault::WithoutChecksum);

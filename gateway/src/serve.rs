@@ -112,9 +112,6 @@ impl Engine {
                 transit.poll_control(link.transit, control, CONTROL_BYTES);
             });
         }
-        if !link.is_dialed {
-            return;
-        }
         for lane in transit.lane_order(link.transit, now) {
             let to = output.lane(match lane {
                 Lane::Urgent => LaneClass::Urgent,

@@ -68,7 +68,6 @@ impl Input {
             LaneClass::Urgent => (Lane::Urgent, URGENT_FRAME_BYTES),
             LaneClass::Bulk => (Lane::Bulk, batch_bytes),
         };
-        let goes_ahead = !link.is_dialed;
         let (is_static, slots) = match receiver.shape() {
             Shape::Static { slots, .. } => (true, slots),
             Shape::Dynamic { .. } => (false, 0),
@@ -77,7 +76,6 @@ impl Input {
             link,
             rules: Rules {
                 lane,
-                goes_ahead,
                 largest_frame,
             },
             splices: splices && receiver.fills_pipes(),

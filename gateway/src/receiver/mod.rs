@@ -315,7 +315,7 @@ impl Receiver {
         let Some(Some(mut input)) = self.inputs.get_mut(index).map(Option::take) else {
             return false;
         };
-        if self.is_paused && !input.link.is_dialed {
+        if self.is_paused && input.rules.lane == Lane::Bulk {
             self.inputs[index] = Some(input);
             return false;
         }
@@ -392,13 +392,17 @@ impl Receiver {
     // ---- commands -------------------------------------------------------------------------
 
     fn obey(&mut self) {
+        let mut has_more = false;
         for command in self.hub().take_commands() {
             match command {
-                Command::Add(link, class, receiver) => self.add(link, class, receiver),
+                Command::Add(link, class, receiver) => {
+                    self.add(link, class, receiver);
+                    has_more = true;
+                }
                 Command::Drop(link) => self.let_go(&link),
             }
         }
-        if self.engine.is_draining() && !self.is_paused {
+        if self.engine.is_draining() && (has_more || !self.is_paused) {
             self.pause();
         }
     }
@@ -455,14 +459,15 @@ impl Receiver {
         }
     }
 
-    /// The gateway drains: data stays where it is, with the source in the end.
+    /// The gateway drains: data stays where it is, with the source in the end. Urgent lanes are
+    /// received from still, as the credit that lets data leave comes by them.
     fn pause(&mut self) {
         self.is_paused = true;
         for index in 0..self.inputs.len() {
             let Some(input) = &mut self.inputs[index] else {
                 continue;
             };
-            if !input.link.is_dialed {
+            if input.rules.lane == Lane::Bulk {
                 let (descriptor, _) = input.receiver.descriptor();
                 // As above.
                 let _ = self.poller.remove(descriptor);

@@ -1,6 +1,6 @@
 //! What scans find, frame by frame, however the bytes were cut: for tests and the fuzz target.
 
-use madgate_gtm::wire::{OPENING_BYTES, first_frame_bytes};
+use madgate_gtm::wire::{Kind, OPENING_BYTES, first_frame_bytes};
 
 use super::*;
 

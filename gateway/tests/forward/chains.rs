@@ -42,6 +42,28 @@ fn two_gateways_with(middle: &str) {
 }
 
 #[test]
+fn answers_take_the_connections_that_the_questions_came_by() {
+    for right in [vec!["tcp", "shm"], remote_writes()].concat() {
+        let world = World::new("")
+            .networks(&[("left", "tcp"), ("middle", "tcp"), ("right", right)])
+            .node("a0", &[("left", "tcp")])
+            .node("gw0", &[("left", "tcp"), ("middle", "tcp")])
+            .node("gw1", &[("middle", "tcp"), ("right", right)])
+            .node("b0", &[("right", right)])
+            .channel("main", &["left", "middle", "right"]);
+        let gateways = [world.gateway("gw0"), world.gateway("gw1")];
+        let (a, b) = (world.node_of("a0"), world.node_of("b0"));
+        send_all(&a, "b0", &LENGTHS);
+        receive_all(&b, &LENGTHS);
+        send_all(&b, "a0", &LENGTHS);
+        receive_all(&a, &LENGTHS);
+        for gateway in &gateways {
+            assert_eq!(gateway.counters().links, 2, "one to each side");
+        }
+    }
+}
+
+#[test]
 fn a_gateway_has_messages_of_its_own() {
     for right in [vec!["shm"], remote_writes()].concat() {
         gateway_with_messages_of_its_own(right);

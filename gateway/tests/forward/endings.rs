@@ -113,6 +113,31 @@ fn a_drained_gateway_has_sent_what_it_had() {
     }
 }
 
+/// What goes back is on the lanes of what goes there: nothing more is taken in, and what was, leaves.
+#[test]
+fn a_drained_gateway_has_sent_what_it_had_both_ways() {
+    for right in [vec!["tcp", "shm"], remote_writes()].concat() {
+        let world = World::two("tcp", right, "");
+        let gateway = world.gateway("gw");
+        let (a, b) = (world.node_of("a0"), world.node_of("b0"));
+        let lengths = [vec![50_000; 300], vec![100; 3000]].concat();
+        send_all(&a, "b0", &[8]);
+        receive_all(&b, &[8]);
+        thread::scope(|scope| {
+            scope.spawn(|| send_from(&a, "b0", 1, &lengths));
+            scope.spawn(|| send_all(&b, "a0", &lengths));
+            receive_from(&b, 1, &lengths[..50]);
+            receive_from(&a, 0, &lengths[..50]);
+            let report = gateway.drain(LONG);
+            assert_eq!(report.dropped_bytes, 0);
+            drop(gateway);
+            let _again = world.gateway("gw");
+            receive_from(&b, 51, &lengths[50..]);
+            receive_from(&a, 50, &lengths[50..]);
+        });
+    }
+}
+
 #[test]
 fn a_drain_ends_when_its_time_is_over() {
     for right in [vec!["tcp"], remote_writes()].concat() {

@@ -50,6 +50,30 @@ pub struct LinkRequest {
     pub peer: NodeId,
 }
 
+impl LinkRequest {
+    /// What a link that was accepted serves as well as: it carries what one would that is dialled
+    /// the other way.
+    #[must_use]
+    pub const fn back(self) -> Self {
+        Self {
+            kind: self.kind.back(),
+            ..self
+        }
+    }
+
+    /// Whether the node `here`, which has accepted this link, need not dial one of its own any
+    /// more. Where two dial each other at the same moment, one of them gives its own up: if both
+    /// did, none would be left.
+    #[must_use]
+    pub fn suffices(self, here: NodeId) -> bool {
+        match self.kind {
+            LinkKind::Forward => true,
+            LinkKind::Deliver => false,
+            LinkKind::Regular | LinkKind::Relay => here > self.peer,
+        }
+    }
+}
+
 /// A link whose peer has proved that it is a member. It closes when it is dropped; tell
 /// the conductor with [`link_closed`](super::Conductor::link_closed).
 #[derive(Debug)]
@@ -60,11 +84,11 @@ pub struct EstablishedLink {
     pub id: u64,
     /// The peer's incarnation.
     pub peer_incarnation: u64,
-    /// Whether this process dialled it (and sends frames of flows over it), or accepted it.
+    /// Whether this process dialled it, or accepted it. Flows go both ways in any case.
     pub is_dialed: bool,
     /// For promises and small frames, in both directions.
     pub urgent: Lane,
-    /// For large frames, from the end that dialled.
+    /// For large frames, in both directions.
     pub bulk: Lane,
 }
 
@@ -109,3 +133,31 @@ pub enum LinkEvent {
 
 /// Wakes a party's thread after an event was queued for it.
 pub type WakeParty = Arc<dyn Fn() + Send + Sync>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_serves_both_ends_and_one_of_two_is_given_up() {
+        for (kind, back) in [
+            (LinkKind::Regular, LinkKind::Regular),
+            (LinkKind::Relay, LinkKind::Relay),
+            (LinkKind::Forward, LinkKind::Deliver),
+            (LinkKind::Deliver, LinkKind::Forward),
+        ] {
+            let of = |kind, peer| LinkRequest {
+                kind,
+                network: NetworkId(3),
+                peer: NodeId(peer),
+            };
+            let request = of(kind, 1);
+            assert_eq!(request.back(), of(back, 1));
+            assert_eq!(request.back().back(), request);
+            // What node 2 has dialled node 1 has accepted, and the other way round.
+            let at_1 = of(kind, 2).suffices(NodeId(1));
+            let at_2 = of(back, 1).suffices(NodeId(2));
+            assert!(at_1 != at_2, "{kind:?}");
+        }
+    }
+}

@@ -19,6 +19,19 @@ pub enum LinkKind {
     Relay,
 }
 
+impl LinkKind {
+    /// The kind of the link between the same two parties that the other one dials.
+    #[must_use]
+    pub const fn back(self) -> Self {
+        match self {
+            Self::Regular => Self::Regular,
+            Self::Forward => Self::Deliver,
+            Self::Deliver => Self::Forward,
+            Self::Relay => Self::Relay,
+        }
+    }
+}
+
 /// What the side that dials says in message 1: who it is, and what the connection shall be.
 ///
 /// 32 bytes: rank (`u32`), rank of the node that is dialled (`u32`), incarnation (`u64`),

@@ -295,11 +295,9 @@ impl Core {
     }
 
     /// A link that is up because the peer has dialled it, and that serves as well as one
-    /// that `request` would bring: of two endpoints that talk both ways, one needs to dial.
+    /// that `request` would bring: of two that talk both ways, one needs to dial.
     fn accepted_link(&self, request: LinkRequest) -> Option<u32> {
-        let serves = |link: &Link| {
-            link.is_regular() && !link.is_dialed && link.request == request && link.is_up()
-        };
+        let serves = |link: &Link| !link.is_dialed && link.serves() == request && link.is_up();
         let found = |link: &Option<Link>| link.as_ref().is_some_and(serves);
         u32::try_from(self.links.iter().position(found)?).ok()
     }
@@ -498,7 +496,7 @@ impl Core {
         let Some(link) = &self.links[index as usize] else {
             return;
         };
-        let request = link.request;
+        let (accepted, request) = (link.request, link.serves());
         if self.accepted_link(request) != Some(index) {
             return;
         }
@@ -515,9 +513,8 @@ impl Core {
         for flow in std::mem::take(&mut waits.flows) {
             self.move_flow(flow, index, now);
         }
-        // Where both have dialled, each may have accepted the other's link by now. If both
-        // gave their own up, none would be left.
-        if self.node > request.peer {
+        // Where both have dialled, each may have accepted the other's link by now.
+        if accepted.suffices(self.node) {
             self.stop_dialing_if_unused(dialed);
         }
     }
@@ -545,7 +542,7 @@ impl Core {
     pub(crate) fn link_is_lost(&mut self, index: u32, why: String, now: Time) -> Option<u64> {
         let link = self.links[index as usize].as_mut()?;
         link.output.take()?;
-        let (id, request) = (link.id, link.request);
+        let (id, request) = (link.id, link.serves());
         link.control.clear();
         link.credits.clear();
         link.waiting.clear();

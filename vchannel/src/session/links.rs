@@ -19,8 +19,8 @@ pub(crate) const CONTROL_BYTES_MOST: usize = 1024 * HEADER_BYTES;
 /// Bytes that are taken from flows for a lane before it has sent them.
 pub(crate) const OUTBOX_BYTES: usize = 256 << 10;
 
-/// A link of this endpoint: one that it dialled, to send, or one that it accepted. A regular
-/// link carries messages both ways; the others only those of the side that dialled.
+/// A link of this endpoint: one that it dialled, to send, or one that it accepted. Both carry
+/// messages both ways.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) request: LinkRequest,
@@ -80,6 +80,15 @@ impl Link {
             streamed_at: None,
             waits_before: u64::MAX,
             is_stalled: false,
+        }
+    }
+
+    /// What flows ask for that may leave by it.
+    pub(crate) const fn serves(&self) -> LinkRequest {
+        if self.is_dialed {
+            self.request
+        } else {
+            self.request.back()
         }
     }
 
