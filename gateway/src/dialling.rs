@@ -36,23 +36,28 @@ impl Dialling {
 }
 
 impl Engine {
-    /// Has a link dialled, if it is asked for still. Not to be called with
-    /// [`Shared`] locked.
+    /// Has a link dialled, if it is asked for still and no other serves as well. Not to be called
+    /// with [`Shared`] locked.
     pub(crate) fn dial(&self, request: LinkRequest) {
         let _dialling = self.dialling.lock();
-        let is_asked_for = self.lock().asked.contains_key(&request);
-        if is_asked_for {
+        let is_needed = {
+            let shared = self.lock();
+            shared.asked.contains_key(&request) && !shared.ways.contains_key(&request)
+        };
+        if is_needed {
             self.conductor.dial(Party::Engine, request);
         }
     }
 
-    /// Has a link dialled no longer, as one that was accepted serves as well.
-    pub(crate) fn give_up_dialling(&self, request: LinkRequest) {
+    /// Has a link dialled no longer that cannot be had, where another serves as well that was
+    /// accepted when it had been asked for. Whether one does.
+    pub(crate) fn stop_dialling_needlessly(&self, request: LinkRequest) -> bool {
         let _dialling = self.dialling.lock();
-        let has_way = self.lock().ways.contains_key(&request);
-        if has_way {
+        let is_served = self.lock().ways.contains_key(&request);
+        if is_served {
             self.conductor.cancel(Party::Engine, request);
         }
+        is_served
     }
 
     /// Forgets links that nobody has asked for in a while, and has them dialled no longer.
@@ -162,12 +167,16 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_given_up_for_a_link_that_is_closed_by_now() {
+    fn what_is_served_is_not_dialled() {
         let fixture = Fixture::new();
         ask(&fixture);
         let accepted = fixture.accepted_link();
+        // Decided before that was there.
+        fixture.engine.dial(fixture.request());
+        assert!(!is_dialled(&fixture, Duration::from_millis(50)));
+        assert!(fixture.engine.stop_dialling_needlessly(fixture.request()));
         close(&fixture, &accepted, &closed());
-        fixture.engine.give_up_dialling(fixture.request());
+        assert!(!fixture.engine.stop_dialling_needlessly(fixture.request()));
         assert!(is_dialled(&fixture, Duration::from_secs(30)));
     }
 

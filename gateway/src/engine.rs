@@ -327,7 +327,7 @@ impl Engine {
         self.stopping.load(Ordering::Relaxed)
     }
 
-    /// No flow is admitted and no data received any longer.
+    /// No flow is admitted and no data taken in any longer.
     pub(crate) fn begin_draining(&self) {
         self.draining.store(true, Ordering::SeqCst);
         self.wake_all();
@@ -550,13 +550,13 @@ impl Engine {
 }
 
 impl Shared {
-    /// A link is up: new flows leave by it, unless they have another. Whether they do.
-    pub(crate) fn add_way(&mut self, link: &Arc<Link>) -> bool {
+    /// A link is up: new flows leave by it, unless they have another.
+    pub(crate) fn add_way(&mut self, link: &Arc<Link>) {
         let way = self.ways.entry(link.serves());
-        Arc::ptr_eq(way.or_insert_with(|| Arc::clone(link)), link)
+        way.or_insert_with(|| Arc::clone(link));
     }
 
-    /// A link is closed: new flows leave by another, if there is one. Whether there is.
+    /// A link is closed: new flows leave by another, if there is one. Returns whether there is.
     fn end_way(&mut self, closed: &Arc<Link>) -> bool {
         let served = closed.serves();
         let is_way = |way: &Arc<Link>| Arc::ptr_eq(way, closed);

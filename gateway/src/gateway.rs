@@ -238,7 +238,7 @@ impl Gateway {
         Observer(Arc::clone(&self.engine))
     }
 
-    /// Stops to admit flows and to receive, and sends what is here, for `within` at most.
+    /// Stops to admit flows and to take data in, and sends what is here, for `within` at most.
     /// What it could not send is dropped when the gateway is: its sources have it still, and
     /// send it again when the gateway is back.
     #[must_use]

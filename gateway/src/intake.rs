@@ -88,6 +88,8 @@ impl Engine {
                     }
                 }
                 Item::Control(header) if header.kind == Kind::Pong => is_answered = true,
+                // An answer would tell that data does not arrive. Without one a source waits.
+                Item::Control(header) if header.kind == Kind::Probe && self.is_draining() => {}
                 Item::Control(header) => {
                     let outcome = shared.transit.handle_control(from.transit, &header, now);
                     shared.touch(outcome, touched);
@@ -135,7 +137,7 @@ impl Engine {
         touched: &mut Touched,
     ) -> Result<(), Fault> {
         if self.is_draining() {
-            // Its source has it still, and sends it another way.
+            // Its source has it still, and sends it again when the gateway is back.
             return Ok(());
         }
         let mut run = *run;
@@ -190,9 +192,9 @@ impl Engine {
                 let is_news = !shared.asked.contains_key(&request);
                 let asked = shared.asked.entry(request).or_default();
                 asked.at = now;
-                asked.needed_since.get_or_insert(now);
-                if to.is_none() && is_news {
-                    to_dial = Some(request);
+                if to.is_none() {
+                    asked.needed_since.get_or_insert(now);
+                    to_dial = is_news.then_some(request);
                 }
                 to.ok_or(Refusal::LinkDown)
             }

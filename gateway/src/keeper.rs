@@ -102,7 +102,9 @@ impl Keeper {
                 ..
             } => {
                 // The conductor has told refusals already.
-                if !is_refusal {
+                if self.engine.stop_dialling_needlessly(request) {
+                    tracing::debug!(kind = ?request.kind, "no link, and none needed, to {error}");
+                } else if !is_refusal {
                     tracing::debug!(kind = ?request.kind, "no link to {error}");
                     self.absent.insert(request, error);
                 }
@@ -197,12 +199,12 @@ impl Keeper {
             ));
             shared.links.insert(transit, Arc::clone(&link));
             shared.add_way(&link);
+            if let Some(asked) = shared.asked.get_mut(&link.serves()) {
+                asked.needed_since = None;
+            }
             link
         };
         self.absent.remove(&link.serves());
-        if !is_dialed && request.suffices(engine.node) {
-            engine.give_up_dialling(link.serves());
-        }
         hub.command(Command::Add(
             Arc::clone(&link),
             LaneClass::Urgent,

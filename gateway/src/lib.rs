@@ -1,9 +1,9 @@
 //! The forwarding engine: a gateway between networks that do not reach each other.
 //!
-//! A [`Gateway`] is a node on two or more networks. It takes frames in on the links that
-//! endpoints and other gateways have dialled to it, and sends them on over links that it
-//! dials itself: to the next gateway, or to where they are for. Applications embed it; the
-//! `madgate gateway` command is such an application.
+//! A [`Gateway`] is a node on two or more networks. It takes frames in on its links with
+//! endpoints and other gateways, whoever dialled them, and sends them on over the next: to another
+//! gateway, or to where they are for. Applications embed it; the `madgate gateway` command is such
+//! an application.
 //!
 //! ```text
 //!  network left                     the engine                     network right

@@ -13,8 +13,14 @@ use crate::instruments::{Stage, Stopwatch};
 use crate::link::{Departed, LaneOutput, Link, Output};
 
 /// Bytes that are taken from flows for a lane before it has sent them: flows take turns up
-/// to there, and no further.
-const OUTBOX_BYTES: usize = 1 << 20;
+/// to there, and no further. On urgent lanes fewer, as credit for the other direction waits behind
+/// them.
+const fn outbox_bytes(class: LaneClass) -> usize {
+    match class {
+        LaneClass::Urgent => 256 << 10,
+        LaneClass::Bulk => 1 << 20,
+    }
+}
 
 /// Bytes of control frames that are taken at once.
 const CONTROL_BYTES: usize = 16 << 10;
@@ -113,18 +119,19 @@ impl Engine {
             });
         }
         for lane in transit.lane_order(link.transit, now) {
-            let to = output.lane(match lane {
+            let class = match lane {
                 Lane::Urgent => LaneClass::Urgent,
                 Lane::Bulk => LaneClass::Bulk,
-            });
+            };
+            let (to, limit) = (output.lane(class), outbox_bytes(class));
             let queued = to.outbox.queued_bytes();
-            if to.is_blocked || queued >= OUTBOX_BYTES {
+            if to.is_blocked || queued >= limit {
                 continue;
             }
             let again = transit.poll_transmit(
                 link.transit,
                 lane,
-                OUTBOX_BYTES - queued,
+                limit - queued,
                 now,
                 |frame, departure| {
                     let stay = frame.stay;

@@ -460,7 +460,7 @@ impl Receiver {
     }
 
     /// The gateway drains: data stays where it is, with the source in the end. Urgent lanes are
-    /// received from still, as the credit that lets data leave comes by them.
+    /// received from still, as what goes back to sources comes by them: what has arrived.
     fn pause(&mut self) {
         self.is_paused = true;
         for index in 0..self.inputs.len() {

@@ -128,8 +128,10 @@ fn a_drained_gateway_has_sent_what_it_had_both_ways() {
             scope.spawn(|| send_all(&b, "a0", &lengths));
             receive_from(&b, 1, &lengths[..50]);
             receive_from(&a, 0, &lengths[..50]);
+            assert_eq!(gateway.counters().links, 2);
             let report = gateway.drain(LONG);
             assert_eq!(report.dropped_bytes, 0);
+            assert!(report.took < LONG);
             drop(gateway);
             let _again = world.gateway("gw");
             receive_from(&b, 51, &lengths[50..]);

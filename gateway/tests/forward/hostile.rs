@@ -5,7 +5,7 @@ use madgate_gtm::wire::{Descriptor, Flags, Kind, ReceiveMode, Refusal, SendMode,
 use madgate_gtm::{FlowKey, Header};
 use madgate_vchannel::conductor::LinkKind;
 
-use crate::member::{FLOW, LaneOf, Member, data, message, opening, part, world_to};
+use crate::member::{FLOW, LaneOf, Member, data, message, open, opening, part, world_to};
 use crate::traffic::{pattern, receive_from, send_from};
 use crate::world::{World, remote_writes};
 
@@ -118,6 +118,31 @@ fn a_source_that_its_link_cannot_have_closes_it() {
         LaneOf::Urgent,
         &opening(FlowKey { source: 99, ..FLOW }, 1, 1000),
     );
+}
+
+/// Whom a gateway has dialled to deliver sends over that link too, and is no freer for it.
+#[test]
+fn a_destination_speaks_for_no_other_source() {
+    let world = world("");
+    let gateway = world.gateway("gw");
+    let (mut source, mut destination, granted) = open(&world);
+    // The source of what comes to it is somebody else.
+    for kind in [Kind::Close, Kind::Lost] {
+        let frame = Header::new(kind, FLOW, 1).to_control_frame();
+        destination.send(LaneOf::Urgent, &frame);
+    }
+    destination.send(LaneOf::Urgent, &data(FLOW, granted, 8));
+    destination.send(LaneOf::Bulk, &data(FLOW, granted, 60_000));
+    destination.ping();
+    let whole = message(b"goes on");
+    source.send(LaneOf::Urgent, &whole);
+    assert_eq!(destination.receive_urgent(whole.len()), whole);
+    let counters = gateway.counters();
+    assert_eq!((counters.misbehaved, counters.flows), (0, 1));
+    let of_a0 = FlowKey { source: 0, ..FLOW };
+    destination.send(LaneOf::Urgent, &opening(of_a0, 1, 1000));
+    destination.hear_to_the_end();
+    assert_eq!(gateway.counters().misbehaved, 1);
 }
 
 #[test]

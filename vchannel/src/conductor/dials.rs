@@ -42,6 +42,9 @@ struct Dial {
     incarnation: Option<u64>,
     /// Whether that one has come since the last attempt.
     is_fresh: bool,
+    /// Whether a link that the peer has dialled serves as well: when the attempt fails that is
+    /// under way, there is no other.
+    is_served: bool,
 }
 
 #[derive(Debug)]
@@ -84,7 +87,9 @@ impl Dials {
             last_error: None,
             incarnation: None,
             is_fresh: false,
+            is_served: false,
         });
+        dial.is_served = false;
         if let State::Up { since } = dial.state {
             let was_stable = now.duration_since(since) >= BACKOFF_LONGEST;
             let until = if was_stable || dial.is_fresh {
@@ -112,6 +117,20 @@ impl Dials {
             if let State::Resting { until } = &mut dial.state {
                 *until = now.min(*until);
             }
+        }
+    }
+
+    /// A link that the peer has dialled serves as well. Returns the attempt that is under way if
+    /// it is given up, as the other end does not give up its own.
+    pub(super) fn served(&mut self, key: DialKey, gives_up: bool) -> Option<Attempt> {
+        let dial = self.dials.get_mut(&key)?;
+        match dial.state {
+            State::Up { .. } => None,
+            State::UnderWay { .. } if !gives_up => {
+                dial.is_served = true;
+                None
+            }
+            State::UnderWay { .. } | State::Resting { .. } => self.cancel(key),
         }
     }
 
@@ -218,6 +237,10 @@ impl Dials {
             State::UnderWay { link, .. } if link == attempt.link => self.under_way -= 1,
             State::Up { .. } => {}
             _ => return None,
+        }
+        if dial.is_served {
+            self.dials.remove(&attempt.key);
+            return None;
         }
         let until = now + dial.pause();
         dial.state = State::Resting { until };
@@ -344,6 +367,33 @@ mod tests {
         dials.heard_of(NodeId(1), 10, now);
         dials.dial(key(1), now);
         assert!(!rests(&dials));
+    }
+
+    #[test]
+    fn what_a_link_of_the_peer_serves_is_dialled_no_longer() {
+        let now = Instant::now();
+        let mut dials = Dials::default();
+        dials.dial(key(1), now);
+        // Between two attempts, whoever of the two gives up.
+        assert_eq!(dials.served(key(1), false), None);
+        assert_eq!(dials.next_deadline(), None);
+        // One that is under way goes on if the peer gives its own up, and is the last.
+        dials.dial(key(1), now);
+        let attempt = dials.poll_due(now, PATIENCE).unwrap();
+        assert_eq!(dials.served(key(1), false), None);
+        assert_eq!(dials.next_deadline(), Some(now + PATIENCE));
+        assert!(dials.fail(attempt, "refused", false, now).is_none());
+        assert_eq!(dials.next_deadline(), None);
+        // Unless it is wanted again before it fails.
+        dials.dial(key(1), now);
+        let attempt = dials.poll_due(now, PATIENCE).unwrap();
+        dials.served(key(1), false);
+        dials.dial(key(1), now);
+        assert!(dials.fail(attempt, "refused", false, now).is_some());
+        let due = dials.next_deadline().unwrap();
+        let attempt = dials.poll_due(due, PATIENCE).unwrap();
+        assert_eq!(dials.served(key(1), true), Some(attempt), "given up here");
+        assert_eq!((dials.next_deadline(), dials.under_way), (None, 0));
     }
 
     #[test]

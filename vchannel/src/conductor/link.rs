@@ -61,11 +61,10 @@ impl LinkRequest {
         }
     }
 
-    /// Whether the node `here`, which has accepted this link, need not dial one of its own any
-    /// more. Where two dial each other at the same moment, one of them gives its own up: if both
+    /// Whether the node `here`, which has accepted this link, gives up one of its own that is
+    /// about to come up. Where two dial each other at the same moment, one of them does: if both
     /// did, none would be left.
-    #[must_use]
-    pub fn suffices(self, here: NodeId) -> bool {
+    pub(super) fn suffices(self, here: NodeId) -> bool {
         match self.kind {
             LinkKind::Forward => true,
             LinkKind::Deliver => false,

@@ -128,8 +128,9 @@ impl Conductor {
         Ok((Self { door, thread }, events))
     }
 
-    /// Dials until the link is up or [cancelled](Self::cancel). What is being dialled already
-    /// is not dialled twice.
+    /// Dials until the link is up or [cancelled](Self::cancel), or one is that the peer has dialled
+    /// and that serves as well: the [other way](LinkRequest::back). What is being dialled already is
+    /// not dialled twice.
     pub fn dial(&self, party: Party, request: LinkRequest) {
         let key = DialKey { party, request };
         self.door.order(|orders| {

@@ -5,7 +5,7 @@ use madgate_tm::LaneClass;
 use super::error::HandshakeError;
 use crate::cluster::{NetworkId, NodeId};
 
-/// What a link is for.
+/// What a link is for, as the end that dials sees it. All carry frames both ways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LinkKind {
     /// From endpoint to endpoint, in one hop.

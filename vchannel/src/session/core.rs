@@ -496,7 +496,7 @@ impl Core {
         let Some(link) = &self.links[index as usize] else {
             return;
         };
-        let (accepted, request) = (link.request, link.serves());
+        let request = link.serves();
         if self.accepted_link(request) != Some(index) {
             return;
         }
@@ -510,13 +510,12 @@ impl Core {
             return;
         };
         waits.waiting.clear();
+        // The conductor has seen that it need not be dialled.
+        waits.is_dialing = false;
         for flow in std::mem::take(&mut waits.flows) {
             self.move_flow(flow, index, now);
         }
-        // Where both have dialled, each may have accepted the other's link by now.
-        if accepted.suffices(self.node) {
-            self.stop_dialing_if_unused(dialed);
-        }
+        self.to_dial.retain(|asked| *asked != request);
     }
 
     /// A flow goes over another link from now on; it stands in the list of none.
@@ -607,7 +606,7 @@ impl Core {
     }
 
     /// Whether `output` still is the sending side of link `index`.
-    fn is_output(&self, index: u32, output: &Arc<LinkOutput>) -> bool {
+    pub(crate) fn is_output(&self, index: u32, output: &Arc<LinkOutput>) -> bool {
         let link = self.links.get(index as usize).and_then(Option::as_ref);
         let current = link.and_then(|link| link.output.as_ref());
         current.is_some_and(|current| Arc::ptr_eq(current, output))

@@ -699,6 +699,8 @@ impl Inner {
                         && let Some(link) = &mut core.links[index as usize]
                     {
                         link.last_error = Some(error);
+                        // It may have been asked for just when it was not needed any more.
+                        link.is_dialing = !link.is_up();
                         core.stop_dialing_if_unused(index);
                     }
                 }

@@ -121,6 +121,10 @@ impl Inner {
             if !core.has_more(index) || (took_all && core.gathers_on(index)) {
                 return core;
             }
+            if !core.is_output(index, output) {
+                // Another connection has taken its place meanwhile.
+                return core;
+            }
         }
     }
 

@@ -11,7 +11,7 @@ use super::core::REGULAR_FRAGMENT_BYTES;
 use super::driver::{Driver, Token};
 use super::input::{Input, InputError};
 use super::links::{Link, LinkOutput};
-use crate::conductor::{EstablishedLink, LinkKind, Party};
+use crate::conductor::{EstablishedLink, LinkKind, LinkRequest, Party};
 
 impl Inner {
     /// Tells the conductor which links are needed, which no longer, and who was heard of.
@@ -78,27 +78,8 @@ impl Inner {
             bulk,
         } = established;
         let now = self.now();
-        let old = {
-            let core = self.lock();
-            let known = if is_dialed {
-                core.dialed.get(&request).copied()
-            } else {
-                None
-            };
-            let same =
-                |link: &Link| !link.is_dialed && link.request == request && link.output.is_some();
-            let replaced = core
-                .links
-                .iter()
-                .position(|link| link.as_ref().is_some_and(same));
-            if is_dialed {
-                known
-            } else {
-                replaced.and_then(|at| u32::try_from(at).ok())
-            }
-        };
-        if let Some(old) = old {
-            // A newer connection of the same peer takes the place of the older one.
+        let old = self.replaced_by(request, is_dialed);
+        if is_dialed && let Some(old) = old {
             self.close_link(driver, old, &InputError::Lane(LaneError::Closed));
         }
         let index = {
@@ -141,6 +122,22 @@ impl Inner {
         core.link_is_up(index, now);
         self.wake_waiters(&core);
         tracing::debug!(peer = core.cluster.node_name(request.peer), kind = ?request.kind, "link up");
+        drop(core);
+        if !is_dialed && let Some(old) = old {
+            // Its flows go over this one.
+            self.close_link(driver, old, &InputError::Lane(LaneError::Closed));
+        }
+    }
+
+    /// The link that a new one of the same peer takes the place of.
+    fn replaced_by(&self, request: LinkRequest, is_dialed: bool) -> Option<u32> {
+        let core = self.lock();
+        if is_dialed {
+            return core.dialed.get(&request).copied();
+        }
+        let is_same = |link: &Link| !link.is_dialed && link.request == request && link.is_up();
+        let found = |link: &Option<Link>| link.as_ref().is_some_and(is_same);
+        u32::try_from(core.links.iter().position(found)?).ok()
     }
 
     pub(super) fn add_input(&self, driver: &mut Driver, input: Input) {

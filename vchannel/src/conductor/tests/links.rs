@@ -40,6 +40,36 @@ fn links_of_every_kind_go_to_the_party_that_they_are_for() {
     }
 }
 
+/// Whoever it is that gives an attempt up where both are under way.
+#[test]
+fn who_was_dialled_does_not_dial_for_what_that_link_serves() {
+    for (kind, network, dialled, dials) in [
+        (LinkKind::Regular, "left", "a0", "a1"),
+        (LinkKind::Regular, "left", "a1", "a0"),
+        (LinkKind::Relay, "right", "gw", "g2"),
+        (LinkKind::Relay, "right", "g2", "gw"),
+        (LinkKind::Deliver, "left", "a0", "gw"),
+        (LinkKind::Forward, "left", "gw", "a0"),
+    ] {
+        let fixture = Fixture::new();
+        let from_here = request(&fixture, kind.back(), network, dials);
+        let mine = Party::that_accepts(kind);
+        let here = Node::start(&fixture, dialled, 10);
+        here.conductor.dial(mine, from_here);
+        // Nobody is there yet.
+        failure(here.events(mine));
+        let there = Node::start(&fixture, dials, 11);
+        let theirs = Party::that_accepts(kind.back());
+        let from_there = request(&fixture, kind, network, dialled);
+        there.conductor.dial(theirs, from_there);
+        let (dialed, accepted) = (up(there.events(theirs)), up(here.events(mine)));
+        assert!(dialed.is_dialed && !accepted.is_dialed);
+        assert_eq!(accepted.request.back(), from_here);
+        let second = there.events(theirs).recv_timeout(Duration::from_millis(50));
+        assert!(second.is_err(), "{kind:?} {dialled} {dials}: {second:?}");
+    }
+}
+
 #[test]
 fn two_parties_have_links_of_their_own() {
     let fixture = Fixture::new();

@@ -45,6 +45,13 @@ impl Node {
             engine: events.next().unwrap(),
         }
     }
+
+    fn events(&self, party: Party) -> &Receiver<LinkEvent> {
+        match party {
+            Party::Endpoint => &self.endpoint,
+            Party::Engine => &self.engine,
+        }
+    }
 }
 
 fn next(events: &Receiver<LinkEvent>) -> LinkEvent {
@@ -134,9 +141,11 @@ fn check_lanes(dialed: &mut EstablishedLink, accepted: &mut EstablishedLink) {
     say(&mut dialed.urgent, b"urgent");
     say(&mut dialed.bulk, b"bulk");
     say(&mut accepted.urgent, b"back");
+    say(&mut accepted.bulk, b"bulky");
     hear(&mut accepted.bulk, b"bulk");
     hear(&mut accepted.urgent, b"urgent");
     hear(&mut dialed.urgent, b"back");
+    hear(&mut dialed.bulk, b"bulky");
 }
 
 #[test]
