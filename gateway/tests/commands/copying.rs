@@ -59,6 +59,10 @@ fn tree_arrives_over(right: &str) {
     assert_eq!(fs::read(served.join("tree/nothing")).unwrap(), b"");
     assert_eq!(mode(&served.join("tree/inner/script")), 0o750);
     assert_eq!(mode(&served.join("tree/inner")), 0o555);
+    // Who is not root removes them with the rest.
+    for place in [tree, served.join("tree")] {
+        fs::set_permissions(place.join("inner"), Permissions::from_mode(0o755)).unwrap();
+    }
 }
 
 #[test]

@@ -35,8 +35,14 @@ pub fn have(needed: Result<(), Missing>) -> bool {
     let Err(missing) = needed else { return true };
     let in_ci = env::var_os("CI").is_some_and(|value| !value.is_empty());
     assert!(!in_ci, "missing: {missing}");
-    report(&format!("skipped: {missing}"));
+    report(&format!("skipped: {}: {missing}", test_name()));
     false
+}
+
+/// The test that runs on this thread, as far as it is known.
+fn test_name() -> String {
+    let thread = std::thread::current();
+    thread.name().unwrap_or("a test").to_owned()
 }
 
 /// Says what is to be read of a test that passes too.

@@ -36,8 +36,8 @@ impl<D: Clone> Outgoing<D> {
 
     /// Does what is due: probes, closes an idle flow, fails one that nobody carries.
     pub fn handle_timeout(&mut self, now: Time) {
-        if self.state != State::Open && self.is_unfinished() {
-            self.stuck_since.get_or_insert(now);
+        if self.state != State::Open {
+            self.note_stuck(now);
         }
         if let Some(since) = self.stuck_since
             && now >= since + self.settings.give_up_after
@@ -73,6 +73,13 @@ impl<D: Clone> Outgoing<D> {
         let at = now + self.spread(wait);
         self.state = State::Closed { at };
         if self.last_refusal != Some(Refusal::NoRoom) {
+            self.note_stuck(now);
+        }
+    }
+
+    /// Nobody carries the flow now, if anything of it is to be carried.
+    pub(super) fn note_stuck(&mut self, now: Time) {
+        if self.is_unfinished() {
             self.stuck_since.get_or_insert(now);
         }
     }

@@ -83,7 +83,7 @@ impl<D: Clone> Outgoing<D> {
             }
             Refusal::LinkDown | Refusal::LinkLost => self.close_until_retry(now),
             Refusal::Unknown | Refusal::Corrupt => {
-                self.stuck_since.get_or_insert(now);
+                self.note_stuck(now);
                 if self.attempts > 1 {
                     self.close_until_retry(now);
                 } else {
@@ -144,9 +144,7 @@ impl<D: Clone> Outgoing<D> {
         if matches!(self.state, State::Opening { .. } | State::Open) {
             self.state = State::Closed { at: now };
         }
-        if self.is_unfinished() {
-            self.stuck_since.get_or_insert(now);
-        }
+        self.note_stuck(now);
     }
 
     /// Whether there was more, when more was asked for.

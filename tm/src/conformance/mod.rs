@@ -119,7 +119,7 @@ pub fn has_card(card: &Card) -> bool {
     {
         let _ = writeln!(
             io::stderr(),
-            "skipped: libfabric's {provider} has faults of its own; {ALL_PROVIDERS}=1 tries it"
+            "libfabric's {provider} has faults of its own, and is tried with {ALL_PROVIDERS}=1"
         );
         return false;
     }
@@ -127,17 +127,16 @@ pub fn has_card(card: &Card) -> bool {
         Ok(()) => true,
         Err(error) => {
             assert!(std::env::var_os("CI").is_none(), "{error}");
-            let _ = writeln!(io::stderr(), "skipped: {error}");
+            let _ = writeln!(io::stderr(), "{error}");
             false
         }
     }
 }
 
-/// Says that a protocol cannot be tried on this machine, where it is seen: the standard macros
-/// would hide it with the output of a test that passes.
+/// Says that the test of this thread is skipped, as its `protocol` is not tried here, where it is
+/// seen: the standard macros would hide it with the output of a test that passes.
 pub fn skip(protocol: &str) {
-    let _ = writeln!(
-        io::stderr(),
-        "skipped: this machine has no network for {protocol}"
-    );
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or(protocol);
+    let _ = writeln!(io::stderr(), "skipped: {test}");
 }

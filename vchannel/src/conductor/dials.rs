@@ -120,17 +120,15 @@ impl Dials {
         }
     }
 
-    /// A link that the peer has dialled serves as well. Returns the attempt that is under way if
-    /// it is given up, as the other end does not give up its own.
-    pub(super) fn served(&mut self, key: DialKey, gives_up: bool) -> Option<Attempt> {
-        let dial = self.dials.get_mut(&key)?;
-        match dial.state {
-            State::Up { .. } => None,
-            State::UnderWay { .. } if !gives_up => {
-                dial.is_served = true;
-                None
+    /// A link that the peer has dialled serves as well: an attempt that is under way is the last.
+    /// It is not broken off, as the peer may have a link of it already.
+    pub(super) fn served(&mut self, key: DialKey) {
+        if let Some(dial) = self.dials.get_mut(&key) {
+            match dial.state {
+                State::Up { .. } => {}
+                State::UnderWay { .. } => dial.is_served = true,
+                State::Resting { .. } => drop(self.dials.remove(&key)),
             }
-            State::UnderWay { .. } | State::Resting { .. } => self.cancel(key),
         }
     }
 
@@ -374,26 +372,22 @@ mod tests {
         let now = Instant::now();
         let mut dials = Dials::default();
         dials.dial(key(1), now);
-        // Between two attempts, whoever of the two gives up.
-        assert_eq!(dials.served(key(1), false), None);
+        dials.served(key(1));
         assert_eq!(dials.next_deadline(), None);
-        // One that is under way goes on if the peer gives its own up, and is the last.
+        // An attempt that is under way goes on, and is the last.
         dials.dial(key(1), now);
         let attempt = dials.poll_due(now, PATIENCE).unwrap();
-        assert_eq!(dials.served(key(1), false), None);
+        dials.served(key(1));
         assert_eq!(dials.next_deadline(), Some(now + PATIENCE));
         assert!(dials.fail(attempt, "refused", false, now).is_none());
         assert_eq!(dials.next_deadline(), None);
         // Unless it is wanted again before it fails.
         dials.dial(key(1), now);
         let attempt = dials.poll_due(now, PATIENCE).unwrap();
-        dials.served(key(1), false);
+        dials.served(key(1));
         dials.dial(key(1), now);
         assert!(dials.fail(attempt, "refused", false, now).is_some());
-        let due = dials.next_deadline().unwrap();
-        let attempt = dials.poll_due(due, PATIENCE).unwrap();
-        assert_eq!(dials.served(key(1), true), Some(attempt), "given up here");
-        assert_eq!((dials.next_deadline(), dials.under_way), (None, 0));
+        assert!(dials.next_deadline().is_some());
     }
 
     #[test]

@@ -60,17 +60,6 @@ impl LinkRequest {
             ..self
         }
     }
-
-    /// Whether the node `here`, which has accepted this link, gives up one of its own that is
-    /// about to come up. Where two dial each other at the same moment, one of them does: if both
-    /// did, none would be left.
-    pub(super) fn suffices(self, here: NodeId) -> bool {
-        match self.kind {
-            LinkKind::Forward => true,
-            LinkKind::Deliver => false,
-            LinkKind::Regular | LinkKind::Relay => here > self.peer,
-        }
-    }
 }
 
 /// A link whose peer has proved that it is a member. It closes when it is dropped; tell
@@ -138,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_serves_both_ends_and_one_of_two_is_given_up() {
+    fn a_link_serves_both_ends() {
         for (kind, back) in [
             (LinkKind::Regular, LinkKind::Regular),
             (LinkKind::Relay, LinkKind::Relay),
@@ -153,10 +142,6 @@ mod tests {
             let request = of(kind, 1);
             assert_eq!(request.back(), of(back, 1));
             assert_eq!(request.back().back(), request);
-            // What node 2 has dialled node 1 has accepted, and the other way round.
-            let at_1 = of(kind, 2).suffices(NodeId(1));
-            let at_2 = of(back, 1).suffices(NodeId(2));
-            assert!(at_1 != at_2, "{kind:?}");
         }
     }
 }

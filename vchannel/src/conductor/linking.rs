@@ -119,18 +119,10 @@ impl Agent {
             let party = Party::that_accepts(hello.kind);
             let lanes = (urgent, bulk);
             if self.link_up(party, request, hello.incarnation, false, lanes) {
-                self.end_dial_served_by(party, request);
+                let request = request.back();
+                self.dials.served(DialKey { party, request });
                 self.dials.heard_of(hello.node, hello.incarnation, now);
             }
-        }
-    }
-
-    /// What `request`, a link that was accepted, serves as well is not dialled any more.
-    fn end_dial_served_by(&mut self, party: Party, request: LinkRequest) {
-        let gives_up = request.suffices(self.member.node());
-        let request = request.back();
-        if let Some(attempt) = self.dials.served(DialKey { party, request }, gives_up) {
-            self.drop_meetings_of(attempt);
         }
     }
 

@@ -65,7 +65,7 @@ struct Target {
 fn target(text: OsString) -> Result<Target, String> {
     let text = Bytes::from(text.into_vec());
     let colon = text.iter().position(|byte| *byte == b':');
-    let colon = colon.ok_or("it names no node; expected DEST:PATH, such as \"b0:incoming/\" (files are sent, never fetched: run this where they are)")?;
+    let colon = colon.ok_or("it has no colon; expected DEST:PATH, such as \"b0:incoming/\", or \"b0:\" (files are sent, never fetched: run this where they are)")?;
     let path = text.slice(colon + 1..);
     if path.len() > MAX_PATH_BYTES {
         return Err(format!(

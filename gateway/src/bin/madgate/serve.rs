@@ -96,6 +96,13 @@ impl<'a> Server<'a> {
         trials: &'a Arc<Trials>,
     ) -> Result<Self, Failure> {
         let session = join(cluster, &arguments.node)?;
+        if cluster.is_gateway(session.node()) {
+            tracing::warn!(
+                "{} is a gateway of this cluster, and forwards nothing while it only serves: run \
+                 `madgate gateway`, which serves a folder too with --dir",
+                arguments.node
+            );
+        }
         let folder = &arguments.dir;
         let service = Some(Service::start(&session, Some(folder), None, trials)?);
         Ok(Self {

@@ -47,6 +47,21 @@ fn a_lost_link_costs_nothing_but_time() {
     assert_eq!(source.outgoing.retained_bytes(), 0);
 }
 
+/// Its destination may simply have left, when it had everything.
+#[test]
+fn a_flow_that_has_delivered_everything_is_not_stuck_when_its_way_is_lost() {
+    for reason in [Refusal::LinkLost, Refusal::LinkDown, Refusal::Unknown] {
+        let mut source = Source::opened(1 << 20);
+        source.refuse(reason, 0);
+        assert_eq!(source.outgoing.stuck_since(), None, "{reason:?}");
+        assert_eq!(source.outgoing.next_deadline(), None, "{reason:?}");
+        // What comes now is what has to be carried.
+        source.push_small();
+        source.outgoing.handle_timeout(source.now);
+        assert_eq!(source.outgoing.stuck_since(), Some(source.now));
+    }
+}
+
 #[test]
 fn an_opening_is_repeated_until_it_is_answered() {
     let mut source = Source::new();

@@ -40,7 +40,6 @@ fn links_of_every_kind_go_to_the_party_that_they_are_for() {
     }
 }
 
-/// Whoever it is that gives an attempt up where both are under way.
 #[test]
 fn who_was_dialled_does_not_dial_for_what_that_link_serves() {
     for (kind, network, dialled, dials) in [

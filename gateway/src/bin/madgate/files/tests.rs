@@ -193,6 +193,10 @@ fn a_tree_arrives_as_it_is() {
     assert_eq!(mode(&to.join("tree/large")), 0o711);
     assert_eq!(mode(&to.join("tree/inner")), 0o555);
     assert_eq!(names(&to.join("tree")), ["inner", "large"]);
+    // Who is not root removes them with the rest.
+    for place in [tree, to.join("tree")] {
+        fs::set_permissions(place.join("inner"), fs::Permissions::from_mode(0o755)).unwrap();
+    }
 }
 
 #[test]
