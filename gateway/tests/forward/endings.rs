@@ -7,7 +7,7 @@ use bytes::Bytes;
 use madgate_vchannel::PackError;
 use madgate_vchannel::ReceiveMode;
 
-use crate::traffic::{receive_all, receive_from, send_all, send_from};
+use crate::traffic::{receive_all, receive_from, send_all, send_delivered, send_from};
 use crate::world::{LONG, World, remote_writes};
 
 #[test]
@@ -33,6 +33,26 @@ fn a_gateway_that_is_restarted_loses_nothing() {
             let _once_more = world.gateway("gw");
             receive_from(&b, 20_200, &lengths[20_200..]);
         });
+    }
+}
+
+/// A gateway may not be able to dial it.
+#[test]
+fn a_node_that_has_nothing_to_send_dials_a_gateway_that_is_back() {
+    for right in [vec!["tcp", "shm"], remote_writes()].concat() {
+        let world = World::two("tcp", right, "");
+        let gateway = world.gateway("gw");
+        let (a, b) = (world.node_of("a0"), world.node_of("b0"));
+        send_delivered(&a, "b0", 0, 8);
+        receive_all(&b, &[8]);
+        send_delivered(&b, "a0", 0, 8);
+        receive_all(&a, &[8]);
+        drop(gateway);
+        let gateway = world.gateway("gw");
+        world.wait_until("a0 has dialled", || gateway.counters().links == 1);
+        send_from(&b, "a0", 1, &[8]);
+        receive_from(&a, 1, &[8]);
+        assert_eq!(gateway.counters().links, 2);
     }
 }
 

@@ -91,7 +91,7 @@ pub(crate) struct Core {
     pub(super) sweep_at: Option<Time>,
     /// When the log may next say that nobody carries one.
     pub(super) complain_at: Time,
-    /// When those to here whose way is lost are.
+    /// When those to here whose way is lost are, and links that are dialled for them.
     pub(super) lost_at: Option<Time>,
     /// When sources that have fallen silent are to be looked for.
     pub(super) forget_at: Option<Time>,
@@ -319,10 +319,11 @@ impl Core {
         let Some(link) = &mut self.links[index as usize] else {
             return;
         };
-        let is_used = link
-            .flows
-            .iter()
-            .any(|&flow| self.out_flows[flow as usize].flow.is_unfinished());
+        let is_used = link.awaited_until.is_some()
+            || link
+                .flows
+                .iter()
+                .any(|&flow| self.out_flows[flow as usize].flow.is_unfinished());
         if link.is_dialing && !is_used {
             link.is_dialing = false;
             self.to_dial.retain(|asked| *asked != link.request);
@@ -483,6 +484,7 @@ impl Core {
         };
         link.last_error = None;
         link.is_dialing = false;
+        link.awaited_until = None;
         link.is_challenged = false;
         for flow in link.flows.clone() {
             self.out_flows[flow as usize].flow.handle_link_up(now);
@@ -512,6 +514,7 @@ impl Core {
         waits.waiting.clear();
         // The conductor has seen that it need not be dialled.
         waits.is_dialing = false;
+        waits.awaited_until = None;
         for flow in std::mem::take(&mut waits.flows) {
             self.move_flow(flow, index, now);
         }
@@ -550,8 +553,10 @@ impl Core {
         link.is_dialing = false;
         let flows = std::mem::take(&mut link.flows);
         let is_dialed = link.is_dialed;
+        let mut has_brought = false;
         for flow in &mut self.in_flows {
             if flow.link == Some(index) {
+                has_brought = true;
                 flow.link = None;
                 flow.has_credit = false;
                 flow.held.clear();
@@ -576,11 +581,46 @@ impl Core {
                 self.move_flow(flow, to, now);
             }
         }
+        if is_dialed && has_brought {
+            self.await_link(index, now);
+        }
         self.broken.retain(|(broken, _)| *broken != index);
         self.blocked.retain(|blocked| *blocked != index);
         self.sweep_at = Some(now);
         self.lost_at = Some(now);
         Some(id)
+    }
+
+    /// Flows that end here came by a link that this node has dialled and that is lost: it dials
+    /// that again, for as long as their messages wait for the rest.
+    fn await_link(&mut self, index: u32, now: Time) {
+        let is_served = |link: &Link| self.accepted_link(link.request).is_some();
+        if self.links[index as usize].as_ref().is_none_or(is_served) {
+            return;
+        }
+        if let Some(link) = &mut self.links[index as usize] {
+            link.awaited_until = Some(now + self.cluster.link_timeout());
+        }
+        self.dial(index);
+    }
+
+    /// Links are no longer awaited that could not be had in time. Returns when there are others.
+    fn end_awaiting(&mut self, now: Time) -> Option<Time> {
+        let mut next: Option<Time> = None;
+        for index in 0..u32::try_from(self.links.len()).unwrap_or(u32::MAX) {
+            let Some(link) = &mut self.links[index as usize] else {
+                continue;
+            };
+            match link.awaited_until {
+                Some(until) if now >= until => {
+                    link.awaited_until = None;
+                    self.stop_dialing_if_unused(index);
+                }
+                Some(until) => next = Some(next.map_or(until, |next| next.min(until))),
+                None => {}
+            }
+        }
+        next
     }
 
     /// A caller's wait is over. Returns whether the ticker is to look at the session again: the
@@ -691,9 +731,10 @@ impl Core {
         self.sweep_at = next;
     }
 
-    /// Breaks off messages whose way was lost for too long, and notes when the next one will be.
+    /// Breaks off messages whose way was lost for too long, dials no longer for them, and notes when
+    /// the next one will be.
     fn break_lost(&mut self, now: Time) {
-        let mut next: Option<Time> = None;
+        let mut next = self.end_awaiting(now);
         let limit = self.cluster.link_timeout();
         for index in 0..self.in_flows.len() {
             let flow = &mut self.in_flows[index];

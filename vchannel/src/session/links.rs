@@ -30,6 +30,9 @@ pub(crate) struct Link {
     pub(crate) is_dialed: bool,
     /// Dialled: whether the conductor is at it.
     pub(crate) is_dialing: bool,
+    /// Dialled, and lost: until when it is dialled for what others send by it. They may not be able
+    /// to dial this node.
+    pub(crate) awaited_until: Option<Time>,
     pub(crate) output: Option<Arc<LinkOutput>>,
     /// Flows with something to send, in the order of their turns.
     pub(crate) waiting: VecDeque<u32>,
@@ -66,6 +69,7 @@ impl Link {
             peer_incarnation: 0,
             is_dialed,
             is_dialing: false,
+            awaited_until: None,
             output: None,
             waiting: VecDeque::new(),
             flows: Vec::new(),

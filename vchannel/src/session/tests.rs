@@ -180,6 +180,40 @@ fn two_that_talk_both_ways_share_a_link() {
     }
 }
 
+/// Who answers may not be able to dial, and has something to send when it is back.
+#[test]
+fn a_link_that_brought_messages_is_dialled_again_for_as_long_as_links_may_be_lost() {
+    let (_files, a, b) = pair("shm", ["a", "b"]);
+    say(&a, &b, 1);
+    assert_eq!(hear(&b), 1);
+    say(&b, &a, 2);
+    assert_eq!(hear(&a), 2);
+    let cluster = Arc::clone(b.cluster());
+    b.close(Duration::from_secs(60)).unwrap();
+    let is_dialling = || {
+        let core = a.inner().lock();
+        let mut links = core.links.iter().flatten();
+        links.any(|link| link.is_dialing)
+    };
+    while !is_dialling() {
+        thread::yield_now();
+    }
+    // Nobody has anything to send, but b comes back.
+    let b = Session::open(Arc::clone(&cluster), "b").unwrap();
+    while links(&b).is_empty() {
+        thread::yield_now();
+    }
+    say(&b, &a, 3);
+    assert_eq!(hear(&a), 3);
+    b.close(Duration::from_secs(60)).unwrap();
+    while !is_dialling() {
+        thread::yield_now();
+    }
+    let later = a.inner().now() + 2 * cluster.link_timeout();
+    a.inner().lock().handle_timeout(later);
+    assert!(!is_dialling());
+}
+
 #[test]
 fn half_a_message_that_is_lost_puts_off_nothing_else() {
     let (_files, a, b) = pair("shm", ["a", "b"]);
