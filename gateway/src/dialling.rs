@@ -40,24 +40,21 @@ impl Engine {
     /// with [`Shared`] locked.
     pub(crate) fn dial(&self, request: LinkRequest) {
         let _dialling = self.dialling.lock();
-        let is_needed = {
-            let shared = self.lock();
-            shared.asked.contains_key(&request) && !shared.ways.contains_key(&request)
-        };
+        let is_needed = self.lock().needs(request);
         if is_needed {
             self.conductor.dial(Party::Engine, request);
         }
     }
 
-    /// Has a link dialled no longer that cannot be had, where another serves as well that was
-    /// accepted when it had been asked for. Whether one does.
-    pub(crate) fn stop_dialling_needlessly(&self, request: LinkRequest) -> bool {
+    /// A link cannot be had. Has it dialled no longer if that is not needed, as it was decided just
+    /// before another was accepted that serves as well. Returns whether it is needed.
+    pub(crate) fn is_dialled_for_a_reason(&self, request: LinkRequest) -> bool {
         let _dialling = self.dialling.lock();
-        let is_served = self.lock().ways.contains_key(&request);
-        if is_served {
+        let is_needed = self.lock().needs(request);
+        if !is_needed {
             self.conductor.cancel(Party::Engine, request);
         }
-        is_served
+        is_needed
     }
 
     /// Forgets links that nobody has asked for in a while, and has them dialled no longer.
@@ -77,6 +74,13 @@ impl Engine {
         for request in dropped {
             self.conductor.cancel(Party::Engine, request);
         }
+    }
+}
+
+impl Shared {
+    /// Whether flows wait for a link, and no other serves as well.
+    fn needs(&self, request: LinkRequest) -> bool {
+        self.asked.contains_key(&request) && !self.ways.contains_key(&request)
     }
 }
 
@@ -138,18 +142,23 @@ mod tests {
     }
 
     #[test]
-    fn flows_leave_by_a_link_that_was_accepted_and_it_is_dialled_when_that_is_lost() {
+    fn a_link_that_is_lost_is_dialled_when_a_flow_asks_for_it_again() {
         let fixture = Fixture::new();
+        ask(&fixture);
         let accepted = fixture.accepted_link();
         assert_eq!(way(&fixture), Some(accepted.transit));
-        ask(&fixture);
         close(&fixture, &accepted, &closed());
         assert_eq!(way(&fixture), None);
+        // Decided before.
+        fixture.engine.dial(fixture.request());
+        assert!(!is_dialled(&fixture, Duration::from_millis(50)));
+        ask(&fixture);
+        fixture.engine.dial(fixture.request());
         assert!(is_dialled(&fixture, Duration::from_secs(30)));
     }
 
     #[test]
-    fn a_link_that_is_lost_is_not_dialled_where_another_serves() {
+    fn flows_leave_by_another_link_that_serves_when_one_is_lost() {
         let fixture = Fixture::new();
         let (accepted, own) = (fixture.accepted_link(), fixture.link());
         assert_eq!(way(&fixture), Some(accepted.transit), "the first");
@@ -157,12 +166,9 @@ mod tests {
         close(&fixture, &accepted, &closed());
         assert_eq!(way(&fixture), Some(own.transit));
         let next = fixture.accepted_link();
-        // Another connection takes its place, which is about to be told of.
         close(&fixture, &next, &Fault::Replaced);
         assert_eq!(way(&fixture), Some(own.transit));
-        assert!(!is_dialled(&fixture, Duration::from_millis(50)));
-        close(&fixture, &own, &Fault::Replaced);
-        assert!(!is_dialled(&fixture, Duration::from_millis(50)));
+        close(&fixture, &own, &closed());
         assert_eq!(way(&fixture), None);
     }
 
@@ -174,10 +180,12 @@ mod tests {
         // Decided before that was there.
         fixture.engine.dial(fixture.request());
         assert!(!is_dialled(&fixture, Duration::from_millis(50)));
-        assert!(fixture.engine.stop_dialling_needlessly(fixture.request()));
+        let is_reason = || fixture.engine.is_dialled_for_a_reason(fixture.request());
+        assert!(!is_reason());
         close(&fixture, &accepted, &closed());
-        assert!(!fixture.engine.stop_dialling_needlessly(fixture.request()));
-        assert!(is_dialled(&fixture, Duration::from_secs(30)));
+        assert!(!is_reason());
+        ask(&fixture);
+        assert!(is_reason());
     }
 
     #[test]

@@ -441,36 +441,20 @@ impl Engine {
                 tracing::debug!(peer, kind = ?link.request.kind, "link closed: {fault}")
             }
         }
-        let now = self.now();
-        let served = link.serves();
-        let dial_again = {
+        {
             let mut shared = self.lock();
             shared.links.remove(&link.transit);
-            let has_way = shared.end_way(link);
-            let told = shared.transit.remove_link(link.transit);
-            let had_flows = !told.is_empty();
-            for told in told {
+            shared.end_way(link);
+            for told in shared.transit.remove_link(link.transit) {
                 if let Some(told) = shared.links.get(&told) {
                     touched.add(told);
                 }
             }
-            let asked = shared.asked.get_mut(&served);
-            let is_asked_for = asked.is_some_and(|asked| {
-                if had_flows {
-                    asked.at = now;
-                }
-                asked.needed_since = None;
-                true
-            });
-            is_asked_for && !has_way && !matches!(fault, Fault::Replaced)
-        };
+        }
         self.conductor.link_closed(link.id);
         if let Some(hub) = self.hub(link.request.network) {
             hub.command(Command::Drop(Arc::clone(link)));
             hub.hand_over(link);
-        }
-        if dial_again && !self.is_draining() && !self.is_stopping() {
-            self.dial(served);
         }
     }
 
@@ -556,18 +540,21 @@ impl Shared {
         way.or_insert_with(|| Arc::clone(link));
     }
 
-    /// A link is closed: new flows leave by another, if there is one. Returns whether there is.
-    fn end_way(&mut self, closed: &Arc<Link>) -> bool {
+    /// A link is closed: new flows leave by another, if there is one. If not, it is dialled when one
+    /// asks for it: most peers that are gone have left, and nobody needs them.
+    fn end_way(&mut self, closed: &Arc<Link>) {
         let served = closed.serves();
         let is_way = |way: &Arc<Link>| Arc::ptr_eq(way, closed);
-        if self.ways.get(&served).is_some_and(is_way) {
-            self.ways.remove(&served);
-            let other = self.links.values().find(|link| link.serves() == served);
-            if let Some(other) = other.map(Arc::clone) {
-                self.ways.insert(served, other);
-            }
+        if !self.ways.get(&served).is_some_and(is_way) {
+            return;
         }
-        self.ways.contains_key(&served)
+        let other = self.links.values().find(|link| link.serves() == served);
+        if let Some(other) = other.map(Arc::clone) {
+            self.ways.insert(served, other);
+        } else {
+            self.ways.remove(&served);
+            self.asked.remove(&served);
+        }
     }
 
     /// Notes how much waits in flows' queues, if it never was more.

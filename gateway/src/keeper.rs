@@ -102,9 +102,8 @@ impl Keeper {
                 ..
             } => {
                 // The conductor has told refusals already.
-                if self.engine.stop_dialling_needlessly(request) {
-                    tracing::debug!(kind = ?request.kind, "no link, and none needed, to {error}");
-                } else if !is_refusal {
+                let is_needed = self.engine.is_dialled_for_a_reason(request);
+                if is_needed && !is_refusal {
                     tracing::debug!(kind = ?request.kind, "no link to {error}");
                     self.absent.insert(request, error);
                 }
