@@ -20,8 +20,7 @@ const INTEREST: Duration = Duration::from_secs(60);
 pub(crate) struct Asked {
     /// When one last did.
     pub(crate) at: Time,
-    /// Since when one waits for it: unless one has asked since it was lost, its peer may
-    /// simply have left.
+    /// Since when one waits for it; not while it is there.
     pub(crate) needed_since: Option<Time>,
 }
 
@@ -46,8 +45,9 @@ impl Engine {
         }
     }
 
-    /// A link cannot be had. Has it dialled no longer if that is not needed, as it was decided just
-    /// before another was accepted that serves as well. Returns whether it is needed.
+    /// A link cannot be had. Has it dialled no longer if that is not needed: that was decided just
+    /// before another was accepted that serves as well, or nobody asks any more. Returns whether it is
+    /// needed.
     pub(crate) fn is_dialled_for_a_reason(&self, request: LinkRequest) -> bool {
         let _dialling = self.dialling.lock();
         let is_needed = self.lock().needs(request);

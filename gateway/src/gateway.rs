@@ -281,6 +281,8 @@ impl Observer {
 
 impl Drop for Gateway {
     fn drop(&mut self) {
+        // A link that came up now would be lost at once.
+        self.engine.conductor.stop_accepting();
         self.engine.stop();
         self.stop = None;
         for thread in self.threads.drain(..) {

@@ -178,9 +178,6 @@ impl Keeper {
                 |link: &&Arc<Link>| link.request == request && link.is_dialed == is_dialed;
             shared.links.values().find(is_same).cloned()
         };
-        if let Some(replaced) = replaced {
-            engine.close_link(&replaced, &Fault::Replaced, &mut self.touched);
-        }
         let link = {
             let mut shared = engine.lock();
             let limits = engine.limits_of(request);
@@ -204,6 +201,9 @@ impl Keeper {
             link
         };
         self.absent.remove(&link.serves());
+        if let Some(replaced) = replaced {
+            engine.close_link(&replaced, &Fault::Replaced, &mut self.touched);
+        }
         hub.command(Command::Add(
             Arc::clone(&link),
             LaneClass::Urgent,

@@ -1,6 +1,7 @@
 //! What is being dialled, and when the next attempt is due. No I/O and no clock.
 
 use std::collections::HashMap;
+use std::mem;
 use std::time::{Duration, Instant};
 
 use madgate_tm::{Lane, LaneClass};
@@ -89,7 +90,10 @@ impl Dials {
             is_fresh: false,
             is_served: false,
         });
-        dial.is_served = false;
+        if mem::take(&mut dial.is_served) {
+            // Who wants it now has not been told why it cannot be had.
+            dial.last_error = None;
+        }
         if let State::Up { since } = dial.state {
             let was_stable = now.duration_since(since) >= BACKOFF_LONGEST;
             let until = if was_stable || dial.is_fresh {
@@ -384,9 +388,15 @@ mod tests {
         // Unless it is wanted again before it fails.
         dials.dial(key(1), now);
         let attempt = dials.poll_due(now, PATIENCE).unwrap();
+        assert!(dials.fail(attempt, "refused", false, now).is_some());
+        let due = dials.next_deadline().unwrap();
+        let attempt = dials.poll_due(due, PATIENCE).unwrap();
         dials.served(key(1));
         dials.dial(key(1), now);
-        assert!(dials.fail(attempt, "refused", false, now).is_some());
+        assert!(
+            dials.fail(attempt, "refused", false, now).is_some(),
+            "it is news"
+        );
         assert!(dials.next_deadline().is_some());
     }
 

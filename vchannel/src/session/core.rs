@@ -512,9 +512,10 @@ impl Core {
             return;
         };
         waits.waiting.clear();
-        // The conductor has seen that it need not be dialled.
+        // The conductor sees by itself that it need not be dialled any more.
         waits.is_dialing = false;
         waits.awaited_until = None;
+        waits.brings = false;
         for flow in std::mem::take(&mut waits.flows) {
             self.move_flow(flow, index, now);
         }
@@ -553,10 +554,9 @@ impl Core {
         link.is_dialing = false;
         let flows = std::mem::take(&mut link.flows);
         let is_dialed = link.is_dialed;
-        let mut has_brought = false;
         for flow in &mut self.in_flows {
             if flow.link == Some(index) {
-                has_brought = true;
+                link.brings = true;
                 flow.link = None;
                 flow.has_credit = false;
                 flow.held.clear();
@@ -581,9 +581,7 @@ impl Core {
                 self.move_flow(flow, to, now);
             }
         }
-        if is_dialed && has_brought {
-            self.await_link(index, now);
-        }
+        self.await_link(index, now);
         self.broken.retain(|(broken, _)| *broken != index);
         self.blocked.retain(|blocked| *blocked != index);
         self.sweep_at = Some(now);
@@ -591,11 +589,13 @@ impl Core {
         Some(id)
     }
 
-    /// Flows that end here came by a link that this node has dialled and that is lost: it dials
-    /// that again, for as long as their messages wait for the rest.
+    /// A link is lost. If this node has dialled it, and flows that end here came by it, it is dialled
+    /// again for as long as their messages wait for the rest.
     fn await_link(&mut self, index: u32, now: Time) {
-        let is_served = |link: &Link| self.accepted_link(link.request).is_some();
-        if self.links[index as usize].as_ref().is_none_or(is_served) {
+        let Some(link) = &self.links[index as usize] else {
+            return;
+        };
+        if !link.is_dialed || !link.brings || self.accepted_link(link.request).is_some() {
             return;
         }
         if let Some(link) = &mut self.links[index as usize] {
@@ -614,6 +614,7 @@ impl Core {
             match link.awaited_until {
                 Some(until) if now >= until => {
                     link.awaited_until = None;
+                    link.brings = false;
                     self.stop_dialing_if_unused(index);
                 }
                 Some(until) => next = Some(next.map_or(until, |next| next.min(until))),

@@ -30,8 +30,9 @@ pub(crate) struct Link {
     pub(crate) is_dialed: bool,
     /// Dialled: whether the conductor is at it.
     pub(crate) is_dialing: bool,
-    /// Dialled, and lost: until when it is dialled for what others send by it. They may not be able
-    /// to dial this node.
+    /// Dialled: whether others have sent by it, who may not be able to dial this node.
+    pub(crate) brings: bool,
+    /// Dialled, and lost: until when it is dialled for what they send.
     pub(crate) awaited_until: Option<Time>,
     pub(crate) output: Option<Arc<LinkOutput>>,
     /// Flows with something to send, in the order of their turns.
@@ -69,6 +70,7 @@ impl Link {
             peer_incarnation: 0,
             is_dialed,
             is_dialing: false,
+            brings: false,
             awaited_until: None,
             output: None,
             waiting: VecDeque::new(),
