@@ -45,10 +45,10 @@ impl Engine {
         }
     }
 
-    /// A link cannot be had. Has it dialled no longer if that is not needed: that was decided just
-    /// before another was accepted that serves as well, or nobody asks any more. Returns whether it is
-    /// needed.
-    pub(crate) fn is_dialled_for_a_reason(&self, request: LinkRequest) -> bool {
+    /// A link could not be had. Goes on dialling it, unless it is not needed: that was decided just
+    /// before another was accepted that serves as well, or nobody asks any more. Returns whether it
+    /// goes on.
+    pub(crate) fn go_on_dialling(&self, request: LinkRequest) -> bool {
         let _dialling = self.dialling.lock();
         let is_needed = self.lock().needs(request);
         if !is_needed {
@@ -180,12 +180,12 @@ mod tests {
         // Decided before that was there.
         fixture.engine.dial(fixture.request());
         assert!(!is_dialled(&fixture, Duration::from_millis(50)));
-        let is_reason = || fixture.engine.is_dialled_for_a_reason(fixture.request());
-        assert!(!is_reason());
+        let goes_on = || fixture.engine.go_on_dialling(fixture.request());
+        assert!(!goes_on());
         close(&fixture, &accepted, &closed());
-        assert!(!is_reason());
+        assert!(!goes_on());
         ask(&fixture);
-        assert!(is_reason());
+        assert!(goes_on());
     }
 
     #[test]

@@ -102,8 +102,7 @@ impl Keeper {
                 ..
             } => {
                 // The conductor has told refusals already.
-                let is_needed = self.engine.is_dialled_for_a_reason(request);
-                if is_needed && !is_refusal {
+                if self.engine.go_on_dialling(request) && !is_refusal {
                     tracing::debug!(kind = ?request.kind, "no link to {error}");
                     self.absent.insert(request, error);
                 }

@@ -12,15 +12,12 @@ use crate::fault::Fault;
 use crate::instruments::{Stage, Stopwatch};
 use crate::link::{Departed, LaneOutput, Link, Output};
 
-/// Bytes that are taken from flows for a lane before it has sent them: flows take turns up
-/// to there, and no further. On urgent lanes fewer, as credit for the other direction waits behind
-/// them.
-const fn outbox_bytes(class: LaneClass) -> usize {
-    match class {
-        LaneClass::Urgent => 256 << 10,
-        LaneClass::Bulk => 1 << 20,
-    }
-}
+/// Bytes that are taken from flows for an urgent lane before it has sent them: flows take turns up to
+/// there, and no further. Credit for the other direction waits behind them.
+const URGENT_OUTBOX_BYTES: usize = 256 << 10;
+
+/// The same for a bulk lane.
+const BULK_OUTBOX_BYTES: usize = 1 << 20;
 
 /// Bytes of control frames that are taken at once.
 const CONTROL_BYTES: usize = 16 << 10;
@@ -119,11 +116,10 @@ impl Engine {
             });
         }
         for lane in transit.lane_order(link.transit, now) {
-            let class = match lane {
-                Lane::Urgent => LaneClass::Urgent,
-                Lane::Bulk => LaneClass::Bulk,
+            let (to, limit) = match lane {
+                Lane::Urgent => (output.lane(LaneClass::Urgent), URGENT_OUTBOX_BYTES),
+                Lane::Bulk => (output.lane(LaneClass::Bulk), BULK_OUTBOX_BYTES),
             };
-            let (to, limit) = (output.lane(class), outbox_bytes(class));
             let queued = to.outbox.queued_bytes();
             if to.is_blocked || queued >= limit {
                 continue;

@@ -22,6 +22,7 @@ mod resting;
 mod slow_disk;
 mod sweep;
 mod tune;
+mod undialled;
 mod unread;
 mod usage;
 mod watch;

@@ -117,26 +117,29 @@ pub fn has_card(card: &Card) -> bool {
         && FAULTY_PROVIDERS.contains(&provider.as_str())
         && std::env::var_os(ALL_PROVIDERS).is_none()
     {
-        let _ = writeln!(
-            io::stderr(),
+        say(&format!(
             "libfabric's {provider} has faults of its own, and is tried with {ALL_PROVIDERS}=1"
-        );
+        ));
         return false;
     }
     match card.probe() {
         Ok(()) => true,
         Err(error) => {
             assert!(std::env::var_os("CI").is_none(), "{error}");
-            let _ = writeln!(io::stderr(), "{error}");
+            say(&error.to_string());
             false
         }
     }
 }
 
-/// Says that the test of this thread is skipped, as its `protocol` is not tried here, where it is
-/// seen: the standard macros would hide it with the output of a test that passes.
+/// Says something of a test that passes where it is seen: the standard macros would hide it.
+fn say(what: &str) {
+    let _ = writeln!(io::stderr(), "{what}");
+}
+
+/// Says that the test of this thread is skipped, as its `protocol` is not tried here.
 pub fn skip(protocol: &str) {
     let thread = std::thread::current();
     let test = thread.name().unwrap_or(protocol);
-    let _ = writeln!(io::stderr(), "skipped: {test}");
+    say(&format!("skipped: {test}"));
 }

@@ -1,14 +1,11 @@
 //! The suite for each protocol of this crate.
 
-use std::io::{self, Write as _};
-
 use super::{LINKS, Rig};
 use crate::{Endpoint, Tuning};
 
 fn tcp_on(host: &str) -> Option<Rig> {
     if let Err(error) = std::net::TcpListener::bind((host, 0)) {
-        // The standard macros would hide it with the output of a test that passes.
-        let _ = writeln!(io::stderr(), "this host has no {host}: {error}");
+        super::say(&format!("this host has no {host}: {error}"));
         return None;
     }
     let endpoint = Endpoint::Tcp {

@@ -51,8 +51,14 @@ pub struct LinkRequest {
 }
 
 impl LinkRequest {
-    /// What a link that was accepted serves as well as: it carries what one would that is dialled
-    /// the other way.
+    /// What those ask for who can use a link that is this at its own end: this one if it was dialled
+    /// here, and otherwise one [the other way](Self::back).
+    #[must_use]
+    pub const fn served_if(self, is_dialed: bool) -> Self {
+        if is_dialed { self } else { self.back() }
+    }
+
+    /// A link between the same two parties that is dialled by the other one.
     #[must_use]
     pub const fn back(self) -> Self {
         Self {
@@ -142,6 +148,8 @@ mod tests {
             let request = of(kind, 1);
             assert_eq!(request.back(), of(back, 1));
             assert_eq!(request.back().back(), request);
+            assert_eq!(request.served_if(true), request);
+            assert_eq!(request.served_if(false), request.back());
         }
     }
 }

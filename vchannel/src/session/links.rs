@@ -91,11 +91,7 @@ impl Link {
 
     /// What flows ask for that may leave by it.
     pub(crate) const fn serves(&self) -> LinkRequest {
-        if self.is_dialed {
-            self.request
-        } else {
-            self.request.back()
-        }
+        self.request.served_if(self.is_dialed)
     }
 
     /// Whether its frames cross no gateway: there is one source at its other end.
