@@ -45,6 +45,7 @@ mod local;
 mod piece;
 pub mod pipe;
 pub mod poller;
+mod pooled;
 pub mod protocol;
 pub mod shm;
 mod slot;
@@ -58,6 +59,7 @@ pub use lane::{
 };
 pub use pipe::{Pipe, Pipes};
 pub use poller::{Interest, Poller, Ready, Waker};
+pub use pooled::Pooled;
 pub use protocol::{
     Endpoint, EndpointError, HslTuning, Protocol, ShmTuning, TcpTuning, Tuning, check_memory,
     connect, largest_frame, listen, stays_in_memory,

@@ -29,7 +29,7 @@
 //! A message is cut into frames and put together again by [`madgate_gtm`]; links come from
 //! [`madgate_tm`], and what leaves by one goes through an outbox of [`madgate_bmm`].
 //!
-//! Start reading in `session/mod.rs`; `channel.rs`, `packing.rs` and `unpacking.rs` are what
+//! Start reading in `session/mod.rs`; `channel.rs`, `packing/` and `unpacking/` are what
 //! applications call, and `claiming.rs` is what they wait for between messages.
 
 #![forbid(unsafe_code)]

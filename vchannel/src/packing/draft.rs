@@ -1,6 +1,5 @@
-//! Packing a message.
-
-use std::cell::Cell;
+//! What has been packed of a message: what it holds until that goes to the flow, and how it gets
+//! there.
 
 use bytes::Bytes;
 use madgate_gtm::wire::{
@@ -9,6 +8,7 @@ use madgate_gtm::wire::{
 };
 use parking_lot::MutexGuard;
 
+use super::COPY_BYTES;
 use crate::channel::Channel;
 use crate::cluster::NodeId;
 use crate::delivery::Delivery;
@@ -16,80 +16,9 @@ use crate::error::PackError;
 use crate::lending::{self, Kept, Lent};
 use crate::session::{Alone, Core, Gathers, Memory};
 
-/// Borrowed blocks up to this size are copied, so that `end_packing` need not wait for
-/// their delivery, while the flow's retention budget lasts.
-pub(crate) const COPY_BYTES: usize = 256 << 10;
-
-/// A message that is being packed: pack blocks, then end it.
-///
-/// One that is dropped instead is given up: its receiver is told, and never sees its end.
-///
-/// Blocks that are packed [*later*](Self::pack_later) or [*cheaper*](Self::pack_cheaper) are
-/// lent until the message ends, so they are declared before it:
-///
-/// ```no_run
-/// # use madgate_vchannel::{Channel, NodeId, PackError, ReceiveMode};
-/// # fn send(channel: &Channel, to: NodeId) -> Result<(), PackError> {
-/// let mut block = vec![1; 1000];
-/// let mut packing = channel.begin_packing(to)?;
-/// packing.pack_cheaper(&block, ReceiveMode::Cheaper)?;
-/// packing.end_packing()?;
-/// block[0] = 2;
-/// # Ok(()) }
-/// ```
-///
-/// What would send other bytes than were packed, or bytes that are gone, does not compile:
-///
-/// ```compile_fail,E0506
-/// # use madgate_vchannel::{Channel, NodeId, PackError, ReceiveMode};
-/// # fn send(channel: &Channel, to: NodeId) -> Result<(), PackError> {
-/// let mut block = [1; 1000];
-/// let mut packing = channel.begin_packing(to)?;
-/// packing.pack_cheaper(&block, ReceiveMode::Cheaper)?;
-/// block[0] = 2; // is lent
-/// packing.end_packing()?;
-/// # Ok(()) }
-/// ```
-///
-/// ```compile_fail,E0597
-/// # use madgate_vchannel::{Channel, NodeId, PackError, ReceiveMode};
-/// # use std::cell::Cell;
-/// # fn send(channel: &Channel, to: NodeId) -> Result<(), PackError> {
-/// let mut packing = channel.begin_packing(to)?;
-/// {
-///     let block = [const { Cell::new(1) }; 1000];
-///     packing.pack_later(&block, ReceiveMode::Cheaper)?;
-/// } // goes before it is sent
-/// packing.end_packing()?;
-/// # Ok(()) }
-/// ```
-///
-/// ```compile_fail,E0505
-/// # use madgate_vchannel::{Channel, NodeId, PackError, ReceiveMode};
-/// # fn send(channel: Channel, to: NodeId) -> Result<(), PackError> {
-/// let packing = channel.begin_packing(to)?;
-/// drop(channel); // the message needs it
-/// packing.end_packing()?;
-/// # Ok(()) }
-/// ```
-///
-/// Memory that is packed *later* may be changed by the thread that packs, and by no other:
-///
-/// ```compile_fail,E0277
-/// # use madgate_vchannel::{Channel, NodeId, PackError, ReceiveMode};
-/// # use std::cell::Cell;
-/// # fn send(channel: &Channel, to: NodeId) -> Result<(), PackError> {
-/// let block = [const { Cell::new(1) }; 1000];
-/// let mut packing = channel.begin_packing(to)?;
-/// packing.pack_later(&block, ReceiveMode::Cheaper)?;
-/// std::thread::scope(|scope| {
-///     scope.spawn(move || packing.end_packing()); // would read cells of another thread
-/// });
-/// # Ok(()) }
-/// ```
+/// What has been packed of a message, and is not in its flow yet.
 #[derive(Debug)]
-#[must_use = "a message that is dropped half-packed is given up"]
-pub struct Packing<'a> {
+pub(super) struct Draft<'a> {
     channel: &'a Channel,
     flow: u32,
     message: u32,
@@ -114,10 +43,10 @@ enum State {
     Ended,
 }
 
-impl<'a> Packing<'a> {
+impl<'a> Draft<'a> {
     /// A message on a flow that is claimed for it; `scratch` is empty.
     #[inline]
-    pub(crate) const fn new(
+    pub(super) const fn new(
         channel: &'a Channel,
         flow: u32,
         message: u32,
@@ -138,109 +67,25 @@ impl<'a> Packing<'a> {
         }
     }
 
-    pub(crate) const fn without_waiting(mut self) -> Self {
+    /// The flow may keep more than its retention budget.
+    pub(super) const fn never_waits(&mut self) {
         self.waits = false;
-        self
     }
 
-    /// The node that the message is for.
-    #[must_use]
-    pub fn destination(&self) -> NodeId {
+    pub(super) fn destination(&self) -> NodeId {
         let core = self.channel.session().inner().lock();
         NodeId(core.out_flows[self.flow as usize].flow.flow().destination)
     }
 
+    /// What tells when the message is delivered.
+    pub(super) fn delivery(&self) -> Delivery {
+        Delivery::new(self.channel.clone(), self.flow, self.message)
+    }
+
     // ---- blocks -------------------------------------------------------------------------
 
-    /// Packs a block that may be changed as soon as this returns: it is copied.
-    ///
-    /// # Errors
-    /// When the destination is lost; the message is then given up.
     #[inline]
-    pub fn pack_safer(&mut self, block: &[u8], receive: ReceiveMode) -> Result<(), PackError> {
-        let descriptor = self.describe(block.len(), SendMode::Safer, receive)?;
-        if block.len() + DESCRIPTOR_BYTES <= SMALL_PAYLOAD_BYTES {
-            return self.pack_small(descriptor, block);
-        }
-        self.pack_bytes(descriptor, Bytes::copy_from_slice(block))
-    }
-
-    /// Packs a block whose value is taken when the message ends.
-    ///
-    /// # Errors
-    /// As [`pack_safer`](Self::pack_safer).
-    pub fn pack_later(
-        &mut self,
-        block: &'a [Cell<u8>],
-        receive: ReceiveMode,
-    ) -> Result<(), PackError> {
-        let descriptor = self.describe(block.len(), SendMode::Later, receive)?;
-        self.lend(descriptor, Lent::Cells(block))
-    }
-
-    /// Packs a block that stays as it is until the message ends: it is copied or referred
-    /// to, whichever is cheaper. A large one makes [`end_packing`](Self::end_packing) wait
-    /// for its delivery.
-    ///
-    /// # Errors
-    /// As [`pack_safer`](Self::pack_safer).
-    #[inline]
-    pub fn pack_cheaper(&mut self, block: &'a [u8], receive: ReceiveMode) -> Result<(), PackError> {
-        let descriptor = self.describe(block.len(), SendMode::Cheaper, receive)?;
-        if block.len() + DESCRIPTOR_BYTES <= SMALL_PAYLOAD_BYTES {
-            return self.pack_small(descriptor, block);
-        }
-        self.lend(descriptor, Lent::Bytes(block))
-    }
-
-    /// Packs a block that is given away: nothing is copied, nothing waits for its delivery.
-    /// This waits only while the flow keeps as much as its retention budget allows.
-    ///
-    /// # Errors
-    /// As [`pack_safer`](Self::pack_safer).
-    #[inline]
-    pub fn pack_owned(&mut self, block: Bytes, receive: ReceiveMode) -> Result<(), PackError> {
-        let descriptor = self.describe(block.len(), SendMode::Cheaper, receive)?;
-        if block.len() + DESCRIPTOR_BYTES <= SMALL_PAYLOAD_BYTES {
-            return self.pack_small(descriptor, &block);
-        }
-        self.pack_bytes(descriptor, block)
-    }
-
-    // ---- the end ------------------------------------------------------------------------
-
-    /// Ends the message. All memory that was lent to it may be changed when this returns;
-    /// the message itself is delivered unless a later call says that it was not.
-    ///
-    /// # Errors
-    /// When the destination is lost; names what was not delivered.
-    #[inline]
-    pub fn end_packing(mut self) -> Result<(), PackError> {
-        self.end(false)
-    }
-
-    /// Ends the message and waits until the destination's node has all of it.
-    ///
-    /// # Errors
-    /// When the destination is lost; names what was not delivered.
-    pub fn end_packing_delivered(mut self) -> Result<(), PackError> {
-        self.end(true)?;
-        Delivery::new(self.channel.clone(), self.flow, self.message).wait()
-    }
-
-    /// Ends the message, and returns a handle that tells when it is delivered.
-    ///
-    /// # Errors
-    /// As [`end_packing`](Self::end_packing).
-    pub fn end_packing_tracked(mut self) -> Result<Delivery, PackError> {
-        self.end(false)?;
-        Ok(Delivery::new(self.channel.clone(), self.flow, self.message))
-    }
-
-    // ---- inside -------------------------------------------------------------------------
-
-    #[inline]
-    fn describe(
+    pub(super) fn describe(
         &self,
         length: usize,
         send: SendMode,
@@ -263,7 +108,11 @@ impl<'a> Packing<'a> {
     }
 
     #[inline]
-    fn pack_small(&mut self, descriptor: Descriptor, block: &[u8]) -> Result<(), PackError> {
+    pub(super) fn pack_small(
+        &mut self,
+        descriptor: Descriptor,
+        block: &[u8],
+    ) -> Result<(), PackError> {
         let record_bytes = DESCRIPTOR_BYTES + block.len();
         if self.scratch.len() + record_bytes > SMALL_PAYLOAD_BYTES {
             self.push_scratch()?;
@@ -278,7 +127,11 @@ impl<'a> Packing<'a> {
         Ok(())
     }
 
-    fn pack_bytes(&mut self, descriptor: Descriptor, bytes: Bytes) -> Result<(), PackError> {
+    pub(super) fn pack_bytes(
+        &mut self,
+        descriptor: Descriptor,
+        bytes: Bytes,
+    ) -> Result<(), PackError> {
         self.push_scratch()?;
         let block = self.next_block;
         self.next_block += 1;
@@ -311,7 +164,11 @@ impl<'a> Packing<'a> {
         Ok(())
     }
 
-    fn lend(&mut self, descriptor: Descriptor, memory: Lent<'a>) -> Result<(), PackError> {
+    pub(super) fn lend(
+        &mut self,
+        descriptor: Descriptor,
+        memory: Lent<'a>,
+    ) -> Result<(), PackError> {
         self.push_held()?;
         self.keep_scratch();
         let block = self.next_block;
@@ -399,7 +256,7 @@ impl<'a> Packing<'a> {
         }
     }
 
-    fn end(&mut self, wait_for_delivery: bool) -> Result<(), PackError> {
+    pub(super) fn end(&mut self, wait_for_delivery: bool) -> Result<(), PackError> {
         if self.state == State::Failed {
             return Err(self.failed_before());
         }
@@ -529,7 +386,7 @@ impl<'a> Packing<'a> {
     }
 }
 
-impl Drop for Packing<'_> {
+impl Drop for Draft<'_> {
     #[inline]
     fn drop(&mut self) {
         if self.state != State::Ended {
@@ -538,7 +395,7 @@ impl Drop for Packing<'_> {
     }
 }
 
-impl Packing<'_> {
+impl Draft<'_> {
     #[cold]
     fn give_up(&mut self) {
         let inner = self.channel.session().inner();
