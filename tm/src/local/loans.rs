@@ -4,12 +4,12 @@
 #![allow(unsafe_code)]
 
 use std::ops::Range;
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::free::{FreeSlots, Reuse};
-use super::memory::Mapping;
+use super::memory::{Mapping, copy_unit};
 use crate::lane::{LaneError, TOO_LONG};
 use crate::piece::Piece;
 use crate::slot::{LentSlot, SlotOwner};
@@ -169,13 +169,7 @@ impl Loans {
             // else in this process refers to it (see `lend`), and no other process can write it;
             // a piece is valid for reads, and lies elsewhere, as none refers to a slot that is
             // free. (Another process may write what it refers to, which spoils only the copy.)
-            unsafe {
-                ptr::copy_nonoverlapping(
-                    from.as_ptr().cast::<u8>(),
-                    to.as_ptr().cast::<u8>(),
-                    from.len(),
-                );
-            }
+            unsafe { copy_unit(from, to) };
             filled += from.len();
         }
         self.free.take();

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::credit::Room;
@@ -18,7 +18,7 @@ use crate::hsl::put::{
 };
 use crate::local::armed::ArmedWatch;
 use crate::local::bell::Bell;
-use crate::local::memory::{Mapping, OwnWords, PeerWords};
+use crate::local::memory::{Mapping, OwnWords, PeerWords, copy_unit};
 use crate::local::ring::RingWriter;
 use crate::piece::Piece;
 
@@ -346,11 +346,5 @@ unsafe fn copy(from: NonNull<[u8]>, to: NonNull<[u8]>) {
     // memory as shared, and of cells only the thread writes that is here. Other *processes* may
     // access either meanwhile; they are outside of this program's memory model, and any mix of old
     // and new bytes is an acceptable outcome.
-    unsafe {
-        ptr::copy_nonoverlapping(
-            from.as_ptr().cast::<u8>(),
-            to.as_ptr().cast::<u8>(),
-            from.len(),
-        );
-    }
+    unsafe { copy_unit(from, to) };
 }
