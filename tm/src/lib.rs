@@ -37,6 +37,7 @@
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+mod copying;
 mod crowd;
 mod gather;
 pub mod hsl;

@@ -7,7 +7,9 @@ use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem;
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
+
+use crate::copying::copy;
 
 /// Bytes to send, borrowed for `'a`, in the form that a gather call takes.
 ///
@@ -145,7 +147,7 @@ impl<'a> Piece<'a> {
         // source (a slot that a hostile peer mapped); it is outside of this program's
         // memory model, and any mix of old and new bytes is an acceptable outcome.
         unsafe {
-            ptr::copy_nonoverlapping(self.vector.iov_base.cast::<u8>(), into.as_mut_ptr(), count);
+            copy(self.vector.iov_base.cast::<u8>(), into.as_mut_ptr(), count);
         }
         count
     }

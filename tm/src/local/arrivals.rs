@@ -5,7 +5,6 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,6 +12,7 @@ use bytes::BytesMut;
 
 use super::loans::Row;
 use super::memory::{FETCHED_BYTES, Mapping};
+use crate::copying::copy;
 use crate::slot::{ReceivedSlot, SlotOwner};
 
 /// How slots go back to the peer.
@@ -135,7 +135,7 @@ impl<B: GoesBack + 'static> Arrivals<B> {
         // data there is read by this thread (`ListPlace::carries`). That the peer may write
         // spoils only the copy.
         unsafe {
-            ptr::copy_nonoverlapping(bytes.as_ptr().cast::<u8>(), into.as_mut_ptr(), into.len());
+            copy(bytes.as_ptr().cast::<u8>(), into.as_mut_ptr(), into.len());
         }
         // Release: what was read of it, has been (`is_lent`).
         self.held[slot as usize].store(false, Ordering::Release);
@@ -161,7 +161,7 @@ impl<B: GoesBack + 'static> Arrivals<B> {
         // do not overlap. Nothing in this process writes it meanwhile, as in `copy_claimed`; that
         // the peer may spoils only the copy.
         unsafe {
-            ptr::copy_nonoverlapping(
+            copy(
                 bytes.as_ptr().cast::<u8>(),
                 target.as_mut_ptr().cast(),
                 count,

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::free::{FreeSlots, Reuse};
-use super::memory::{Mapping, copy_unit};
+use super::memory::Mapping;
+use crate::copying::copy_unit;
 use crate::lane::{LaneError, TOO_LONG};
 use crate::piece::Piece;
 use crate::slot::{LentSlot, SlotOwner};

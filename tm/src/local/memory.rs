@@ -13,12 +13,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::sync::{Word, Words};
+use crate::copying::copy;
 
 /// Bytes that are fetched ahead: two lines of memory.
 pub(crate) const FETCHED_BYTES: usize = 128;
@@ -233,46 +234,6 @@ impl Mapping {
     }
 }
 
-/// Units up to this size are copied [word by word](copy_unit).
-const COPIED_BY_WORDS: usize = 128;
-
-/// Copies a unit to where the other side will read it, like `copy_nonoverlapping`.
-///
-/// A small one has just been written, in words. A copy that reads more than a word at once would
-/// wait until those have left the processor's store buffer, which takes as long as all of the
-/// copy; words are handed over from there.
-///
-/// # Safety
-/// `from` is valid for reads and `to` for writes, `to` is as long, and they do not overlap.
-#[inline(always)]
-pub(crate) unsafe fn copy_unit(from: NonNull<[u8]>, to: NonNull<[u8]>) {
-    debug_assert_eq!(from.len(), to.len());
-    let length = from.len();
-    let (from, to) = (from.cast::<u8>(), to.cast::<u8>());
-    let mut copied = 0;
-    if length <= COPIED_BY_WORDS && to.cast::<AtomicU64>().is_aligned() {
-        let words = length / size_of::<u64>();
-        // SAFETY: as many words are within `to` (the caller's promise), which is aligned for them, and
-        // nobody else in this process accesses them now: they are atomic for another reason. What
-        // another process does is outside of this program's memory model.
-        let places = unsafe { slice::from_raw_parts(to.cast::<AtomicU64>().as_ptr(), words) };
-        for (place, word) in places.iter().zip(0..) {
-            let word = from.cast::<u64>().as_ptr().wrapping_add(word);
-            // SAFETY: it is within `from`, and may lie anywhere.
-            let word = unsafe { word.read_unaligned() };
-            // Atomic, which keeps the compiler from making one wide copy of all of them.
-            place.store(word, Ordering::Relaxed);
-        }
-        copied = words * size_of::<u64>();
-    }
-    if copied < length {
-        let (from, to) = (from.as_ptr(), to.as_ptr());
-        let (from, to) = (from.wrapping_add(copied), to.wrapping_add(copied));
-        // SAFETY: this is the rest of both (the caller's promise).
-        unsafe { ptr::copy_nonoverlapping(from, to, length - copied) };
-    }
-}
-
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: exactly the range that was mapped. Everything that points into it
@@ -306,7 +267,7 @@ impl SharedBytes {
         // them meanwhile is outside of this program's memory model, and any mix of old and new
         // bytes is an acceptable outcome.
         unsafe {
-            ptr::copy_nonoverlapping(bytes.as_ptr(), to.as_ptr().cast::<u8>(), bytes.len());
+            copy(bytes.as_ptr(), to.as_ptr().cast::<u8>(), bytes.len());
         }
     }
 
@@ -324,7 +285,7 @@ impl SharedBytes {
         let from = self.0.range(offset, into.len());
         // SAFETY: as in `write`, the other way round.
         unsafe {
-            ptr::copy_nonoverlapping(from.as_ptr().cast::<u8>(), into.as_mut_ptr(), into.len());
+            copy(from.as_ptr().cast::<u8>(), into.as_mut_ptr(), into.len());
         }
     }
 }
@@ -450,25 +411,6 @@ mod tests {
         assert!(Mapping::of_peer(&file, LENGTH, PeerAccess::Write).is_err());
         let peer = Mapping::of_peer(&file, LENGTH, PeerAccess::Read).unwrap();
         assert!(!peer.is_writable);
-    }
-
-    #[test]
-    fn units_of_all_lengths_and_places_are_copied() {
-        let bytes: Vec<u8> = (1..=u8::MAX).collect();
-        for (at, start) in [(0, 0), (64, 1), (67, 8), (72, 3)] {
-            for length in [0, 1, 7, 8, 9, 63, 64, 65, 127, 128, 129, 136, 200] {
-                let unit = &bytes[start..start + length];
-                let memory = SharedBytes::new(Mapping::for_card(512).unwrap());
-                let to = memory.0.range(at, length);
-                // SAFETY: the mapping is writable, has as many bytes, and nobody else has it.
-                unsafe { copy_unit(NonNull::from(unit), to) };
-                let mut seen = [0xa5; 512];
-                memory.read(0, &mut seen);
-                assert_eq!(&seen[at..at + length], unit, "{length} bytes at {at}");
-                let mut rest = seen[..at].iter().chain(&seen[at + length..]);
-                assert!(rest.all(|byte| *byte == 0), "{length} bytes at {at}");
-            }
-        }
     }
 
     #[test]

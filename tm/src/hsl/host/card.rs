@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::credit::Room;
 use super::{FOREIGN, ForeignProcess, ListPlace, Mode, range_within};
+use crate::copying::copy_unit;
 use crate::hsl::counters::Tally;
 use crate::hsl::lent_out::LentOut;
 use crate::hsl::put::{
@@ -18,7 +19,7 @@ use crate::hsl::put::{
 };
 use crate::local::armed::ArmedWatch;
 use crate::local::bell::Bell;
-use crate::local::memory::{Mapping, OwnWords, PeerWords, copy_unit};
+use crate::local::memory::{Mapping, OwnWords, PeerWords};
 use crate::local::ring::RingWriter;
 use crate::piece::Piece;
 
