@@ -398,38 +398,48 @@ impl Input {
         scratch: &mut BytesMut,
         now: Time,
     ) -> Result<usize, InputError> {
-        let mut ends = [0; FRAMES_PER_TURN];
-        let mut count = 0;
         scratch.clear();
-        while count < FRAMES_PER_TURN {
-            // One message is the usual case: what tells that there are no more costs little.
-            if count > 0 && !self.receiver.may_have_arrived() {
-                break;
-            }
-            match self.receiver.try_receive_copy(scratch) {
-                Ok(Some(_)) => {}
-                Ok(None) => break,
-                // A lane that has ended says so again; what came before is taken in first.
-                Err(_) if count > 0 => break,
-                Err(error) => return Err(error.into()),
-            }
+        if self.receiver.try_receive_copy(scratch)?.is_none() {
+            return Ok(0);
+        }
+        // One slot is the usual case: what tells that there are no more costs little.
+        if self.receiver.may_have_arrived() {
+            return self.receive_more_slots(inner, goal, scratch, now);
+        }
+        let origin = self.origin();
+        inner.with_core_for(goal, |core, goal| {
+            handle_slot(core, origin, scratch, now, goal)
+        })?;
+        Ok(scratch.len())
+    }
+
+    /// One slot was received, and more may have come: takes them in together.
+    #[inline(never)]
+    fn receive_more_slots(
+        &mut self,
+        inner: &Inner,
+        goal: &mut Goal<'_, '_>,
+        scratch: &mut BytesMut,
+        now: Time,
+    ) -> Result<usize, InputError> {
+        let mut ends = [scratch.len(); FRAMES_PER_TURN];
+        let mut count = 1;
+        // A lane that has ended says so again; what came before is taken in first.
+        while count < FRAMES_PER_TURN
+            && self.receiver.may_have_arrived()
+            && matches!(self.receiver.try_receive_copy(scratch), Ok(Some(_)))
+        {
             ends[count] = scratch.len();
             count += 1;
-        }
-        if count == 0 {
-            return Ok(0);
         }
         let origin = self.origin();
         inner.with_core_for(goal, |core, goal| {
             let mut start = 0;
             for &end in &ends[..count] {
-                let slot = &scratch[start..end];
-                if handle_frames(core, origin, slot, now, goal)? != slot.len() {
-                    return Err(split_frame());
-                }
+                handle_slot(core, origin, &scratch[start..end], now, goal)?;
                 start = end;
             }
-            Ok(())
+            Ok::<_, InputError>(())
         })?;
         Ok(scratch.len())
     }
@@ -674,6 +684,22 @@ pub(super) fn handle_frames(
         core.after_accept(flow, now);
     }
     used
+}
+
+/// Takes all frames of a slot in.
+#[inline(always)]
+fn handle_slot(
+    core: &mut Core,
+    origin: Origin,
+    slot: &[u8],
+    now: Time,
+    goal: &mut Goal<'_, '_>,
+) -> Result<(), InputError> {
+    if handle_frames(core, origin, slot, now, goal)? == slot.len() {
+        Ok(())
+    } else {
+        Err(split_frame().into())
+    }
 }
 
 /// As [`handle_frames`], but leaves the flow that was `touched` last to the caller: most
