@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::report::{Report, changed, different, named, step};
-use super::search::Step;
+use super::search::{Standing, Step};
 use super::statistics::Estimate;
 use crate::units::{counted, duration};
 
@@ -115,12 +115,16 @@ fn marks(report: &Report<'_>) -> Vec<Mark> {
                 from,
                 to,
                 ratio,
-                is_taken,
+                standing,
             } => Some(Mark {
                 name: named(choices, different(from, to)),
                 median: ratio.median,
                 interval: interval(ratio),
-                class: if *is_taken { "taken" } else { "left" },
+                class: if *standing == Standing::Won {
+                    "taken"
+                } else {
+                    "left"
+                },
             }),
             Step::Swept { point, ratio } => Some(Mark {
                 name: changed(choices, point),

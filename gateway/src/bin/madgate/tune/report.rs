@@ -8,7 +8,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::choices::{Choice, Idle};
 use super::objective::{Aim, Objective};
-use super::search::{Outcome, Step, Verdict};
+use super::search::{Outcome, Standing, Step, Verdict};
 use super::statistics::Estimate;
 use super::trial::Measured;
 use crate::knobs::{Name, Value};
@@ -241,16 +241,20 @@ pub(crate) fn step(choices: &[Choice], step: &Step) -> String {
             from,
             to,
             ratio,
-            is_taken,
+            standing,
         } => {
             let before = different(from, to).map(|(knob, _)| {
                 let (_, value) = of(&choices[knob], from[knob]);
                 value.to_string()
             });
             let before: Vec<String> = before.collect();
-            let taken = if *is_taken { "taken" } else { "not taken" };
+            let ended = match standing {
+                Standing::Won => "taken",
+                Standing::Lost => "not taken",
+                Standing::Open => "not decided for want of time",
+            };
             format!(
-                "raced      {} against {}: {}, {taken}",
+                "raced      {} against {}: {}, {ended}",
                 named(choices, different(from, to)),
                 before.join(", "),
                 ratio_in_words(ratio)
@@ -348,13 +352,14 @@ fn step_json(choices: &[Choice], step: &Step) -> Json {
             from,
             to,
             ratio,
-            is_taken,
+            standing,
         } => json!({
             "step": "raced",
             "values": named_json(choices, different(from, to)),
             "against": named_json(choices, different(to, from)),
             "ratio": ratio_json(ratio),
-            "taken": is_taken,
+            "taken": *standing == Standing::Won,
+            "decided": *standing != Standing::Open,
         }),
         Step::Swept { point, ratio } => json!({
             "step": "swept",

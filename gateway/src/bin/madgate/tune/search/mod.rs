@@ -29,6 +29,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use super::statistics::Estimate;
+pub(crate) use race::Standing;
 pub(crate) use sweep::{MAX_POINTS, sweep};
 
 /// For each knob, which of its values.
@@ -175,7 +176,7 @@ pub(crate) enum Step {
         from: Point,
         to: Point,
         ratio: Estimate,
-        is_taken: bool,
+        standing: Standing,
     },
     /// A point of a sweep, beside the median of all.
     Swept { point: Point, ratio: Estimate },

@@ -16,11 +16,14 @@ const FIRST_PAIRS: usize = 3;
 /// After so many, who is not surely ahead is out.
 const MOST_PAIRS: usize = 16;
 
-/// How a race stands.
+/// How a race stands, or how it ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Standing {
+pub(crate) enum Standing {
+    /// Surely better, and taken over.
     Won,
+    /// Not better, or not surely so after [`MOST_PAIRS`].
     Lost,
+    /// Not clear yet; for good, if there was no more time.
     Open,
 }
 
@@ -100,17 +103,17 @@ impl<S: Surface> Search<'_, S> {
         let Some(ratio) = ratio else {
             return Ok(None);
         };
-        let is_taken = standing == Standing::Won;
-        if is_taken {
+        let gain = (standing == Standing::Won).then_some(ratio.median);
+        if gain.is_some() {
             self.incumbent.clone_from(&point);
         }
         self.found(Step::Raced {
             from: present,
             to: point,
             ratio,
-            is_taken,
+            standing,
         });
-        Ok(is_taken.then_some(ratio.median))
+        Ok(gain)
     }
 }
 

@@ -161,10 +161,29 @@ fn what_looked_good_and_could_not_be_raced_is_what_the_verdict_is_about() {
             &[1.0; 4],
         ];
         let mut surface = Made::new(&factors, 0.05, seed);
-        let (point, _) = surface.searched(11);
+        let (point, outcome) = surface.searched(11);
         found += usize::from(point == [1, 0, 0, 0, 0, 0]);
+        // Of what is found in the end, no race has said that it is not taken.
+        let has_lost = outcome.steps.iter().any(
+            |step| matches!(step, Step::Raced { to, standing: Standing::Lost, .. } if *to == point),
+        );
+        assert!(!has_lost, "seed {seed}: {point:?} in {outcome:?}");
     }
     assert!(found >= 10, "{found} of 20");
+}
+
+#[test]
+fn a_race_that_the_time_ends_is_not_decided() {
+    let ended_open = (0..40).any(|seed| {
+        let mut surface = Made::new(&[&[1.0, 1.03]], 0.05, seed);
+        let (_, outcome) = surface.searched(12);
+        let last = outcome.steps.iter().rev().find_map(|step| match step {
+            Step::Raced { standing, .. } => Some(*standing),
+            _ => None,
+        });
+        last == Some(Standing::Open)
+    });
+    assert!(ended_open, "every race was decided");
 }
 
 const HILLS: [&[f64]; 8] = [
