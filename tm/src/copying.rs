@@ -16,9 +16,9 @@ const PART_BYTES: usize = 512;
 /// Copies `from` to `to`, like `copy_nonoverlapping`, but for how it goes on where much is to be copied.
 ///
 /// What the C library does for a copy of more than about 2 KiB, on processors that say that they are
-/// good at it, is one instruction (`rep movsb`). On some of them (AMD Zen 4) that is ten times slower
-/// where source and target are a few bytes apart in their pages, and half as fast where another
-/// processor has what is written. Copies of [`PART_BYTES`] are not done in that way.
+/// good at it, is one instruction (`rep movsb`). On some of them (AMD Zen 4) that is much slower where
+/// source and target are 1 to 15 bytes apart in their pages, and where another processor has what is
+/// written. Copies of [`PART_BYTES`] are not done in that way.
 ///
 /// # Safety
 /// `from` is valid for reads and `to` for writes of `length` bytes, and they do not overlap.
@@ -52,7 +52,8 @@ unsafe fn copy_part(from: *const u8, to: *mut u8) {
 /// copy; words are handed over from there.
 ///
 /// # Safety
-/// `from` is valid for reads and `to` for writes, `to` is as long, and they do not overlap.
+/// `from` is valid for reads and `to` for writes, `to` is as long, and they do not overlap. Nobody
+/// else in this process accesses `to` meanwhile.
 #[inline(always)]
 pub(crate) unsafe fn copy_unit(from: NonNull<[u8]>, to: NonNull<[u8]>) {
     debug_assert_eq!(from.len(), to.len());
@@ -61,8 +62,8 @@ pub(crate) unsafe fn copy_unit(from: NonNull<[u8]>, to: NonNull<[u8]>) {
     let mut copied = 0;
     if length <= WORDS_BYTES && to.cast::<AtomicU64>().is_aligned() {
         let words = length / size_of::<u64>();
-        // SAFETY: as many words are within `to` (the caller's promise), which is aligned for them, and
-        // nobody else in this process accesses them now: they are atomic for another reason. What
+        // SAFETY: as many words are within `to`, which is aligned for them, and nobody else in this
+        // process accesses them now (the caller's promises): they are atomic for another reason. What
         // another process does is outside of this program's memory model.
         let places = unsafe { slice::from_raw_parts(to.cast::<AtomicU64>().as_ptr(), words) };
         for (place, word) in places.iter().zip(0..) {

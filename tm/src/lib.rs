@@ -29,6 +29,8 @@
 //!
 //! [`Gather`] decides how much of what is certain to come is worth waiting for.
 //!
+//! [`Pooled`] is here because unsafe code is: memory for what lives as long as one message.
+//!
 //! Start reading in [`lane`](mod@lane), then [`tcp`](mod@tcp) (the simple one), then
 //! [`shm`](mod@shm) (the fast one), then [`hsl`](mod@hsl) (remote write, with two transmission
 //! modules of its own). What the last two have in common is in `local`.

@@ -3,7 +3,8 @@
 //!
 //! To move a structure of a hundred bytes right after it was written takes a processor as long as
 //! fifty instructions: what is copied at once was written in parts, which it has to wait for. Behind a
-//! box only a pointer is moved, and this one allocates for the first message of a thread alone.
+//! box only a pointer is moved, and this one allocates only where a thread has more of them at a time
+//! than it keeps memory for, or makes what others drop.
 
 #![allow(unsafe_code)]
 
@@ -11,6 +12,7 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
@@ -23,7 +25,7 @@ const LAYOUT: Layout = match Layout::from_size_align(256, 64) {
 /// Blocks that a thread keeps for later.
 const SPARES: usize = 4;
 
-/// Memory of [`LAYOUT`], which is nowhere else.
+/// Memory of [`LAYOUT`] that nothing else owns.
 struct Block(NonNull<u8>);
 
 impl Block {
@@ -37,7 +39,7 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        // SAFETY: it was allocated with this layout, and is nowhere else (its invariant).
+        // SAFETY: it was allocated with this layout, and nothing else owns it (its invariant).
         unsafe { dealloc(self.0.as_ptr(), LAYOUT) };
     }
 }
@@ -71,22 +73,37 @@ fn put(block: Block) {
     });
 }
 
-/// A value in memory of the thread's that made it, which becomes one's that drops it. As a `Box`
-/// otherwise.
+/// A value in memory from the pool of the thread that made it. The thread that drops it keeps the
+/// memory for later. Otherwise like a `Box`.
 ///
-/// A thread keeps four blocks of memory for later, so as many values at a time cost no allocation.
+/// A thread keeps four blocks of memory: as many values at a time cost no allocation.
 /// Values of up to 256 bytes fit, which is found out when the program is compiled:
 ///
 /// ```compile_fail,E0080
-/// let too_large = madgate_tm::Pooled::new(|| [0; 257]);
+/// let too_large = madgate_tm::Pooled::new(|| [0_u8; 257]);
+/// ```
+///
+/// ```compile_fail,E0080
+/// #[repr(align(128))]
+/// struct Aligned(u8);
+/// let too_far_aligned = madgate_tm::Pooled::new(|| Aligned(0));
+/// ```
+///
+/// It goes to other threads where its value may:
+///
+/// ```compile_fail,E0277
+/// let shared = madgate_tm::Pooled::new(|| std::cell::Cell::new(0));
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| shared.set(1)); // from two threads
+/// });
 /// ```
 pub struct Pooled<T> {
     /// Invariant: a value of this type is in it, until this is dropped.
-    block: std::mem::ManuallyDrop<Block>,
+    block: ManuallyDrop<Block>,
     value: PhantomData<T>,
 }
 
-// SAFETY: it owns its value like a box, and memory may go to another thread's.
+// SAFETY: it owns its value like a box, and a block may go to another thread's pool.
 unsafe impl<T: Send> Send for Pooled<T> {}
 // SAFETY: shared, it gives out shared references to its value alone.
 unsafe impl<T: Sync> Sync for Pooled<T> {}
@@ -97,18 +114,20 @@ impl<T> Pooled<T> {
         "it is too large, or has to be aligned too far"
     );
 
-    /// Puts what `make` makes there. It is made where it stays, if `make` is inlined.
+    /// Puts what `make` makes there. Usually that is made where it stays.
     #[inline]
     #[must_use]
     pub fn new(make: impl FnOnce() -> T) -> Self {
         const { Self::FITS };
-        // First: a value that is there while this may still panic is made elsewhere.
+        // Before `make`: a value that is there while this may still fail is made elsewhere.
         let block = take();
+        let place = block.0.cast::<T>();
+        let value = make();
         // SAFETY: the memory is valid for writes and as large and as aligned as a `T` needs (above),
         // and nothing is in it.
-        unsafe { block.0.cast::<T>().write(make()) };
+        unsafe { place.write(value) };
         Self {
-            block: std::mem::ManuallyDrop::new(block),
+            block: ManuallyDrop::new(block),
             value: PhantomData,
         }
     }
@@ -136,7 +155,7 @@ impl<T> Drop for Pooled<T> {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: this is the last that is done with it.
-        let block = unsafe { std::mem::ManuallyDrop::take(&mut self.block) };
+        let block = unsafe { ManuallyDrop::take(&mut self.block) };
         // SAFETY: a `T` is there (invariant), which nobody refers to any more. If that panics, the
         // block goes to the allocator while it unwinds.
         unsafe { block.0.cast::<T>().drop_in_place() };
@@ -224,24 +243,45 @@ mod tests {
     }
 
     #[test]
-    fn who_ends_with_a_thread_has_no_memory_of_it() {
-        thread_local! {
-            static LAST: Cell<Option<Pooled<Vec<u8>>>> = const { Cell::new(None) };
+    fn who_ends_with_a_thread_may_find_no_memory_of_it() {
+        struct MakesAnother(Vec<u8>);
+        impl Drop for MakesAnother {
+            fn drop(&mut self) {
+                assert_eq!(*Pooled::new(|| self.0.len()), 1);
+            }
         }
-        // Whichever of the two goes first.
-        for comes_first in [true, false] {
+        thread_local! {
+            static LAST: Cell<Option<Pooled<MakesAnother>>> = const { Cell::new(None) };
+        }
+        // What a thread has touched first goes last.
+        for goes_last in [true, false] {
             let in_thread = move || {
-                if comes_first {
-                    drop(Pooled::new(|| 1));
+                if goes_last {
+                    LAST.set(None);
                 }
-                LAST.set(Some(Pooled::new(|| vec![1])));
+                LAST.set(Some(Pooled::new(|| MakesAnother(vec![1]))));
             };
             thread::spawn(in_thread).join().unwrap();
         }
     }
 
     #[test]
+    fn a_value_has_its_memory_until_it_is_dropped() {
+        struct Nested([u64; 4]);
+        impl Drop for Nested {
+            fn drop(&mut self) {
+                let other = Pooled::new(|| [0_u8; 256]);
+                assert_eq!((self.0, other.len()), ([7; 4], 256));
+            }
+        }
+        for _ in 0..3 {
+            drop(Pooled::new(|| Nested([7; 4])));
+        }
+    }
+
+    #[test]
     fn a_panic_leaves_nothing_behind() {
+        // That the memory is freed, only miri sees.
         struct Panics;
         impl Drop for Panics {
             fn drop(&mut self) {

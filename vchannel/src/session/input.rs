@@ -422,15 +422,18 @@ impl Input {
         scratch: &mut BytesMut,
         now: Time,
     ) -> Result<usize, InputError> {
-        let mut ends = [scratch.len(); FRAMES_PER_TURN];
+        let mut ends = [0; FRAMES_PER_TURN];
+        ends[0] = scratch.len();
         let mut count = 1;
         // A lane that has ended says so again; what came before is taken in first.
         while count < FRAMES_PER_TURN
-            && self.receiver.may_have_arrived()
             && matches!(self.receiver.try_receive_copy(scratch), Ok(Some(_)))
         {
             ends[count] = scratch.len();
             count += 1;
+            if !self.receiver.may_have_arrived() {
+                break;
+            }
         }
         let origin = self.origin();
         inner.with_core_for(goal, |core, goal| {

@@ -21,7 +21,7 @@ use super::super::core::Core;
 use super::super::goal::Goal;
 use super::super::links::{Link, LinkOutput};
 use super::super::tests::pair;
-use super::{Input, InputError};
+use super::{FRAMES_PER_TURN, Input, InputError};
 use crate::conductor::{LinkKind, LinkRequest};
 use crate::session::Session;
 
@@ -283,4 +283,172 @@ fn control_frames_stay_off_the_bulk_lane() {
     let data = receiving.message(&[]);
     let refused = receiving.receive(&[&control[..], &data[..]].concat(), &[]);
     assert!(refused.unwrap_err().to_string().contains("bulk lane"));
+}
+
+// ---- slots ------------------------------------------------------------------------------
+
+/// What is still to come on a lane of slots; a slot that is none ends it.
+type Coming = Arc<Mutex<VecDeque<Option<Vec<u8>>>>>;
+
+/// Its receiver.
+#[derive(Debug)]
+struct Slots {
+    coming: Coming,
+    /// To have a descriptor.
+    file: fs::File,
+}
+
+impl LaneReceiver for Slots {
+    fn shape(&self) -> Shape {
+        Shape::Static {
+            slot_bytes: 4096,
+            slots: 64,
+        }
+    }
+
+    fn try_receive(&mut self, _: &mut [u8], _: &mut BytesMut) -> Result<usize, LaneError> {
+        Err(LaneError::WrongShape("a stream"))
+    }
+
+    fn try_receive_slot(&mut self) -> Result<Option<ReceivedSlot>, LaneError> {
+        Err(LaneError::WrongShape("lends no slots"))
+    }
+
+    fn try_receive_copy(&mut self, into: &mut BytesMut) -> Result<Option<usize>, LaneError> {
+        let mut coming = self.coming.lock().unwrap();
+        match coming.front() {
+            None => return Ok(None),
+            Some(None) => return Err(LaneError::Closed),
+            Some(Some(slot)) => into.extend_from_slice(slot),
+        }
+        Ok(coming.pop_front().flatten().map(|slot| slot.len()))
+    }
+
+    fn may_have_arrived(&self) -> bool {
+        !self.coming.lock().unwrap().is_empty()
+    }
+
+    fn arm(&mut self) -> Result<bool, LaneError> {
+        Ok(true)
+    }
+
+    fn descriptor(&self) -> (BorrowedFd<'_>, Interest) {
+        (self.file.as_fd(), Interest::Readable)
+    }
+
+    fn acknowledge_wake(&mut self) {}
+}
+
+impl Receiving {
+    /// The same over slots, of small frames.
+    fn over_slots() -> (Self, Coming) {
+        let mut receiving = Self::new();
+        let coming = Coming::default();
+        let slots = Slots {
+            coming: Arc::clone(&coming),
+            file: fs::File::open("/dev/null").unwrap(),
+        };
+        let link = receiving.input.link;
+        receiving.input = Input::new(link, LaneClass::Urgent, Box::new(slots), 1 << 20);
+        (receiving, coming)
+    }
+
+    /// The frame of the flow's next message, which is small.
+    fn small(&mut self) -> Vec<u8> {
+        let record = record(&contents(self.number, 8));
+        let frame = self.frame(Flags::DESCRIBED.with(Flags::END), 0, &record);
+        self.number += 1;
+        frame
+    }
+
+    /// One turn of the lane.
+    fn turn(&mut self) -> Result<usize, InputError> {
+        let mut look = |_: &mut Core| false;
+        let mut goal = Goal::new(None, &mut look);
+        let inner = self.node.inner();
+        let received = self
+            .input
+            .receive(inner, &mut goal, &mut BytesMut::new(), Time(0));
+        inner.flush_dirty();
+        received
+    }
+
+    /// Unpacks the small messages of these numbers, behind which there is no other.
+    fn unpack_small(&self, numbers: std::ops::Range<u32>) {
+        let channel = self.node.channel("main").unwrap();
+        for number in numbers {
+            let mut unpacking = channel.try_begin_unpacking().unwrap().expect("a message");
+            let block = unpacking.unpack_owned(8, ReceiveMode::Cheaper).unwrap();
+            assert!(block == contents(number, 8), "message {number}");
+            unpacking.end_unpacking().unwrap();
+        }
+        assert!(channel.try_begin_unpacking().unwrap().is_none());
+    }
+}
+
+#[test]
+fn slots_are_taken_in_in_order_so_many_in_a_turn() {
+    for count in [1, 2, 3, 15, 16, 17, 40] {
+        let (mut receiving, coming) = Receiving::over_slots();
+        for _ in 0..count {
+            let slot = receiving.small();
+            coming.lock().unwrap().push_back(Some(slot));
+        }
+        let mut left = count;
+        while left > 0 {
+            assert!(receiving.turn().unwrap() > 0);
+            let taken = left.min(FRAMES_PER_TURN);
+            left -= taken;
+            assert_eq!(coming.lock().unwrap().len(), left, "of {count}");
+        }
+        assert_eq!(receiving.turn().unwrap(), 0);
+        receiving.unpack_small(0..u32::try_from(count).unwrap());
+    }
+}
+
+#[test]
+fn slots_may_have_several_frames_or_none() {
+    let (mut receiving, coming) = Receiving::over_slots();
+    let two = [receiving.small(), receiving.small()].concat();
+    let one = receiving.small();
+    let last = receiving.small();
+    for slots in [vec![vec![]], vec![vec![], two], vec![one, vec![], last]] {
+        coming.lock().unwrap().extend(slots.into_iter().map(Some));
+        receiving.turn().unwrap();
+        assert!(coming.lock().unwrap().is_empty());
+    }
+    receiving.unpack_small(0..4);
+}
+
+#[test]
+fn a_frame_ends_where_its_slot_does() {
+    for before in [0, 1, 2] {
+        let (mut receiving, coming) = Receiving::over_slots();
+        for _ in 0..before {
+            let slot = receiving.small();
+            coming.lock().unwrap().push_back(Some(slot));
+        }
+        let frame = receiving.small();
+        let (head, tail) = frame.split_at(HEADER_BYTES + 3);
+        let parts = [head, tail].map(|part| Some(part.to_vec()));
+        coming.lock().unwrap().extend(parts);
+        let refused = receiving.turn().unwrap_err();
+        assert!(matches!(refused, InputError::Fault(_)), "{refused}");
+        receiving.unpack_small(0..before);
+    }
+}
+
+#[test]
+fn what_came_before_the_end_of_a_lane_is_taken_in() {
+    for before in [1, 2, 5] {
+        let (mut receiving, coming) = Receiving::over_slots();
+        for _ in 0..before {
+            let slot = receiving.small();
+            coming.lock().unwrap().push_back(Some(slot));
+        }
+        coming.lock().unwrap().push_back(None);
+        assert!(receiving.turn().unwrap() > 0);
+        assert!(receiving.turn().unwrap_err().is_end());
+        receiving.unpack_small(0..before);
+    }
 }
