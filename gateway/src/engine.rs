@@ -481,7 +481,7 @@ impl Engine {
                 fragment_bytes,
                 withheld,
                 "a flow is refused: its fragments are larger than its way carries; have all \
-                 nodes the same cluster file?"
+                 nodes the same `mtu` and `slot_bytes`?"
             );
         }
     }

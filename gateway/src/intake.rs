@@ -8,6 +8,7 @@ use madgate_gtm::transit::{Lane, LinkId, Outcome, Run};
 use madgate_gtm::wire::{Opening, Refusal, URGENT_FRAME_BYTES};
 use madgate_gtm::{Header, Kind, Time};
 use madgate_tm::LaneClass;
+use madgate_vchannel::cluster::FRAME_OVERHEAD_BYTES;
 use madgate_vchannel::conductor::LinkRequest;
 
 use crate::counters::add;
@@ -60,11 +61,14 @@ impl Engine {
                 } => {
                     drop(shared);
                     let route = self.router.route(from, &header, &opening)?;
+                    shared = self.lock();
+                    let route = route.and_then(|request| shared.carries(request, &opening));
                     if matches!(route, Err(Unroutable::TooLarge)) {
+                        drop(shared);
                         self.note_disagreement(header.flow.source, opening.fragment_bytes);
+                        shared = self.lock();
                     }
                     let route = route.map_err(|_| Refusal::NoRoute);
-                    shared = self.lock();
                     let frame = Frame::new(Memory::shared(whole.bytes.slice(at)), stay);
                     frames += 1;
                     let to_dial = self.open(
@@ -217,6 +221,18 @@ pub(crate) fn copies_of(run: &Run) -> Copies {
 }
 
 impl Shared {
+    /// Whether the link that a flow is to leave by carries its fragments, if it is up: slots of the peer's
+    /// may be smaller than the cluster file of this node says.
+    fn carries(&self, request: LinkRequest, opening: &Opening) -> Result<LinkRequest, Unroutable> {
+        let link = self.ways.get(&request);
+        let most = link.and_then(|link| link.largest_frame(LaneClass::Bulk));
+        let largest = opening.fragment_bytes as usize + FRAME_OVERHEAD_BYTES;
+        match most {
+            Some(most) if largest > most => Err(Unroutable::TooLarge),
+            _ => Ok(request),
+        }
+    }
+
     /// Notes which link has something to send.
     pub(crate) fn touch(&self, outcome: Outcome, touched: &mut Touched) {
         match outcome {

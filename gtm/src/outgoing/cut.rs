@@ -245,7 +245,7 @@ impl<D: Clone> Outgoing<D> {
         let want = if is_alone {
             std::mem::take(&mut self.acknowledgement_wanted)
         } else {
-            let next = u64::from(self.settings.fragment_bytes).max(LEAST_FRAGMENT_BYTES);
+            let next = u64::from(self.fragment_bytes).max(LEAST_FRAGMENT_BYTES);
             self.runs_short(end, next)
         };
         self.credit_asked |= want;
@@ -312,7 +312,7 @@ impl<D: Clone> Outgoing<D> {
     /// something under way every hop has begun, and with something behind it none ends. How large
     /// they are between depends on how fast the flow is ([`Speed`](super::speed::Speed)).
     fn largest_now(&self, sent: u64, remaining: u64) -> u64 {
-        let most = u64::from(self.settings.fragment_bytes);
+        let most = u64::from(self.fragment_bytes);
         // Payload that nobody checks on the way has no gateway on its way.
         if self.settings.checksum != Coverage::Whole {
             return most;

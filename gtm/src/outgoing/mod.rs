@@ -160,6 +160,8 @@ enum State {
 #[derive(Debug)]
 pub struct Outgoing<D> {
     settings: Settings,
+    /// Of a fragment at most, on this link.
+    fragment_bytes: u32,
     state: State,
     link_is_up: bool,
     label: u32,
@@ -233,11 +235,13 @@ impl<D: Clone> Outgoing<D> {
     /// A flow that has sent nothing yet, over a link that is not up yet.
     #[must_use]
     pub fn new(settings: Settings, now: Time) -> Self {
+        let fragment_bytes = settings.fragment_bytes.clamp(1, MAX_FRAGMENT_BYTES);
         Self {
             settings: Settings {
-                fragment_bytes: settings.fragment_bytes.clamp(1, MAX_FRAGMENT_BYTES),
+                fragment_bytes,
                 ..settings
             },
+            fragment_bytes,
             state: State::Closed { at: now },
             link_is_up: false,
             label: 0,

@@ -135,6 +135,12 @@ impl<D: Clone> Outgoing<D> {
         }
     }
 
+    /// Fragments that are cut from now on have so many bytes at most, however many the settings allow:
+    /// what the link carries that comes up.
+    pub fn limit_fragments(&mut self, most: u32) {
+        self.fragment_bytes = self.settings.fragment_bytes.min(most.max(1));
+    }
+
     /// The link to the first hop is lost: credit over it is void.
     pub fn handle_link_lost(&mut self, now: Time) {
         self.link_is_up = false;

@@ -29,7 +29,7 @@ impl<D: Clone> Outgoing<D> {
         let opening = Opening {
             source_incarnation: self.settings.incarnation,
             destination_incarnation: self.destination_incarnation,
-            fragment_bytes: self.settings.fragment_bytes,
+            fragment_bytes: self.fragment_bytes,
         };
         let frame = match first {
             Some(first) => self.opening_with(&opening, first),

@@ -242,15 +242,10 @@ impl Core {
                 link
             }
         };
-        let mut flow = Outgoing::new(settings, now);
-        if self.links[link as usize]
-            .as_ref()
-            .is_some_and(|link| link.output.is_some())
-        {
-            flow.handle_link_up(now);
-        }
         let index = u32::try_from(self.out_flows.len()).ok()?;
-        self.out_flows.push(OutFlow::new(flow, link));
+        self.out_flows
+            .push(OutFlow::new(Outgoing::new(settings, now), link));
+        self.flow_is_up(index, now);
         if let Some(link) = &mut self.links[link as usize] {
             link.flows.push(index);
         }
@@ -487,10 +482,20 @@ impl Core {
         link.awaited_until = None;
         link.is_challenged = false;
         for flow in link.flows.clone() {
-            self.out_flows[flow as usize].flow.handle_link_up(now);
+            self.flow_is_up(flow, now);
             self.wake_flow(flow);
         }
         self.take_over_flows(index, now);
+    }
+
+    /// The link of a flow is up, if it is: it learns that, and what the link carries.
+    fn flow_is_up(&mut self, index: u32, now: Time) {
+        let OutFlow { flow, link, .. } = &mut self.out_flows[index as usize];
+        let link = self.links[*link as usize].as_ref();
+        if let Some(output) = link.and_then(|link| link.output.as_ref()) {
+            flow.limit_fragments(output.largest_fragment());
+            flow.handle_link_up(now);
+        }
     }
 
     /// Flows that wait for a link to be dialled go over one that the peer has dialled.
@@ -532,7 +537,7 @@ impl Core {
         };
         link.flows.push(flow);
         if link.is_up() {
-            moved.flow.handle_link_up(now);
+            self.flow_is_up(flow, now);
             self.wake_flow(flow);
         } else if moved.flow.is_unfinished() {
             self.dial(to);

@@ -11,6 +11,7 @@ use madgate_gtm::{Header, Time};
 use madgate_tm::{LaneClass, LaneSender, Shape};
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::cluster::FRAME_OVERHEAD_BYTES;
 use crate::conductor::{LinkKind, LinkRequest};
 
 /// Control frames that wait for a link at most; sources ask again for what is dropped.
@@ -119,6 +120,9 @@ pub(crate) struct LinkOutput {
     lanes: Mutex<Lanes>,
     /// Whether small frames are stored in memory, with no system call but to wake who sleeps.
     only_stores: bool,
+    /// The largest fragment that it carries: slots of the peer's may be smaller than the cluster file of
+    /// this node says.
+    largest_fragment: u32,
     /// Whether somebody found the lanes taken: who held them looks again whether there is
     /// something to send. Written by threads that hold the core's lock, and by that one.
     missed: AtomicBool,
@@ -153,14 +157,26 @@ impl LinkOutput {
         bulk: Box<dyn LaneSender>,
         policy: Policy,
     ) -> Self {
+        let largest_fragment = match bulk.shape() {
+            Shape::Static { slot_bytes, .. } => {
+                u32::try_from(slot_bytes.saturating_sub(FRAME_OVERHEAD_BYTES)).unwrap_or(u32::MAX)
+            }
+            Shape::Dynamic { .. } => u32::MAX,
+        };
         Self {
             only_stores: urgent.only_stores(),
+            largest_fragment,
             lanes: Mutex::new(Lanes {
                 urgent: LaneOutput::new(urgent, policy),
                 bulk: LaneOutput::new(bulk, policy),
             }),
             missed: AtomicBool::new(false),
         }
+    }
+
+    /// The largest fragment that it carries.
+    pub(crate) const fn largest_fragment(&self) -> u32 {
+        self.largest_fragment
     }
 
     /// Whether to send a small frame is to store it in memory.

@@ -31,6 +31,15 @@ use crate::conductor::{LinkKind, LinkRequest};
 use crate::handshake::SessionKey;
 
 pub(super) fn pair(protocol: &str, addresses: [&str; 2]) -> (TempDir, Session, Session) {
+    pair_tuned(protocol, addresses, [""; 2])
+}
+
+/// The same, of nodes whose cluster files have these lines for the network.
+fn pair_tuned(
+    protocol: &str,
+    addresses: [&str; 2],
+    tuning: [&str; 2],
+) -> (TempDir, Session, Session) {
     let files = tempfile::tempdir().unwrap();
     SessionKey::generate()
         .write_new(&files.path().join("session.key"))
@@ -43,18 +52,49 @@ pub(super) fn pair(protocol: &str, addresses: [&str; 2]) -> (TempDir, Session, S
         directory += "trust = \"memory\"\n";
     }
     let [a, b] = addresses;
-    let text = format!(
-        "[session]\nname = \"pair\"\nkey_file = \"session.key\"\n\
-         [[network]]\nname = \"net\"\nprotocol = \"{protocol}\"\n{directory}\
-         [[node]]\nname = \"a\"\naddresses = {{ net = \"{a}\" }}\n\
-         [[node]]\nname = \"b\"\naddresses = {{ net = \"{b}\" }}\n\
-         [[channel]]\nname = \"main\"\nnetworks = [\"net\"]\n"
-    );
-    fs::write(files.path().join("cluster.toml"), &text).unwrap();
-    let cluster = Arc::new(Cluster::parse(&text, files.path()).unwrap());
-    let a = Session::open(Arc::clone(&cluster), "a").unwrap();
-    let b = Session::open(cluster, "b").unwrap();
+    let [a, b] = [("a", tuning[0]), ("b", tuning[1])].map(|(node, tuning)| {
+        let text = format!(
+            "[session]\nname = \"pair\"\nkey_file = \"session.key\"\n\
+             [[network]]\nname = \"net\"\nprotocol = \"{protocol}\"\n{directory}{tuning}\
+             [[node]]\nname = \"a\"\naddresses = {{ net = \"{a}\" }}\n\
+             [[node]]\nname = \"b\"\naddresses = {{ net = \"{b}\" }}\n\
+             [[channel]]\nname = \"main\"\nnetworks = [\"net\"]\n"
+        );
+        fs::write(files.path().join("cluster.toml"), &text).unwrap();
+        let cluster = Cluster::parse(&text, files.path()).unwrap();
+        Session::open(Arc::new(cluster), node).unwrap()
+    });
     (files, a, b)
+}
+
+#[test]
+fn nodes_may_have_slots_of_other_sizes() {
+    for protocol in ["hsl", "shm"] {
+        for (one, other) in [
+            ("", "slot_bytes = \"5KiB\"\n"),
+            ("", "mtu = \"4KiB\"\n"),
+            ("slot_bytes = \"1MiB\"\n", ""),
+            ("slot_bytes = \"1MiB\"\n", "slot_bytes = \"16KiB\"\n"),
+        ] {
+            let (_files, a, b) = pair_tuned(protocol, ["a", "b"], [one, other]);
+            for (from, to) in [(&a, &b), (&b, &a), (&a, &b)] {
+                let block: Vec<u8> = (0..=250).cycle().take(3_000_000).collect();
+                thread::scope(|scope| {
+                    scope.spawn(|| {
+                        let channel = from.channel("main").unwrap();
+                        let mut packing = channel.begin_packing(to.node()).unwrap();
+                        packing.pack_cheaper(&block, ReceiveMode::Cheaper).unwrap();
+                        packing.end_packing_delivered().unwrap();
+                    });
+                    let channel = to.channel("main").unwrap();
+                    let mut unpacking = channel.begin_unpacking().unwrap();
+                    let taken = unpacking.unpack_owned(block.len(), ReceiveMode::Cheaper);
+                    assert!(taken.unwrap() == block, "{protocol} {one} {other}");
+                    unpacking.end_unpacking().unwrap();
+                });
+            }
+        }
+    }
 }
 
 fn stream(protocol: &str, addresses: [&str; 2], bytes: usize, count: usize) {
