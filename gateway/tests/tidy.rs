@@ -10,7 +10,7 @@ const LONGEST_FILE_LINES: usize = 1000;
 const UNSAFE_ROOTS: [&str; 2] = ["tm/src/lib.rs", "benches/src/bin/relay/main.rs"];
 
 /// The islands in them: the only files that hold unsafe code.
-const ISLANDS: [&str; 23] = [
+const ISLANDS: [&str; 24] = [
     "benches/src/bin/relay/uring.rs",
     "tm/src/copying.rs",
     "tm/src/piece.rs",
@@ -24,6 +24,7 @@ const ISLANDS: [&str; 23] = [
     "tm/src/hsl/fabric/abi.rs",
     "tm/src/hsl/fabric/domain.rs",
     "tm/src/hsl/fabric/endpoint.rs",
+    "tm/src/hsl/fabric/handlers.rs",
     "tm/src/hsl/fabric/library.rs",
     "tm/src/hsl/fabric/object.rs",
     "tm/src/hsl/fabric/queue.rs",

@@ -11,6 +11,7 @@ mod support;
 
 mod absent;
 mod bench;
+mod card;
 mod containers;
 mod copying;
 mod demo;

@@ -8,6 +8,7 @@ use std::mem;
 use std::sync::OnceLock;
 
 use super::abi::{FabricAttr, FabricObject, Info};
+use super::handlers;
 
 /// The file that is looked for, where the system's loader looks.
 const FILE: &CStr = c"libfabric.so.1";
@@ -72,9 +73,10 @@ pub(super) fn library() -> Result<&'static Library, LibraryError> {
 
 impl Library {
     fn load(file: &CStr) -> Result<Self, LibraryError> {
+        let flags = libc::RTLD_NOW | libc::RTLD_LOCAL;
         // SAFETY: the name is a C string. What runs while the library is loaded are its
         // constructors, which any program that is linked to it runs.
-        let handle = unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        let handle = handlers::keep(|| unsafe { libc::dlopen(file.as_ptr(), flags) });
         if handle.is_null() {
             return Err(LibraryError::Missing(loader_error(file)));
         }
@@ -174,18 +176,13 @@ impl Library {
         let mut found = std::ptr::null_mut();
         let node = node.map_or(std::ptr::null(), CStr::as_ptr);
         let service = std::ptr::null();
-        // SAFETY: strings are null or C strings, `hints` is as the caller says, and `found` is a
-        // place for the result.
-        let error = unsafe {
-            (self.getinfo)(
-                super::abi::VERSION,
-                node,
-                service,
-                flags,
-                hints,
-                &raw mut found,
-            )
-        };
+        let version = super::abi::VERSION;
+        // The first time, this may load more.
+        let error = handlers::keep(|| {
+            // SAFETY: strings are null or C strings, `hints` is as the caller says, and `found` is a
+            // place for the result.
+            unsafe { (self.getinfo)(version, node, service, flags, hints, &raw mut found) }
+        });
         match error {
             0 if !found.is_null() => Ok(found),
             0 => Err(-super::abi::FI_ENODATA),

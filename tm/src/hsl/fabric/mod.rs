@@ -21,6 +21,7 @@
 //! |---|---|
 //! | `abi` | the C interface |
 //! | `library` | loads it |
+//! | `handlers` | what signals do meanwhile, which stays |
 //! | `object`, `domain`, `region`, `queue`, `endpoint` | its objects, each used safely |
 //! | `posting` | what is needed of an endpoint |
 //! | `outbox` | what is posted, until it is sent |
@@ -48,6 +49,7 @@ mod exchange;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(super) mod fuzzing;
 mod greeting;
+mod handlers;
 mod library;
 mod meeting;
 mod object;
