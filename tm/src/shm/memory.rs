@@ -24,6 +24,7 @@ impl OwnMemory {
 
     /// Memory that has no descriptor, and as the other side sees it.
     #[cfg(test)]
+    #[cfg(not(loom))]
     pub(super) fn without_descriptor(geometry: Geometry) -> io::Result<(Self, PeerMemory)> {
         let mapping = Mapping::private(geometry.memory_bytes())?;
         let seen = PeerMemory {

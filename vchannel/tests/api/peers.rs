@@ -1,5 +1,6 @@
 //! Nodes that are not there, go, and come back.
 
+use std::cell::Cell;
 use std::thread;
 use std::time::Duration;
 
@@ -92,6 +93,39 @@ fn a_borrowed_block_is_given_back_when_its_destination_is_lost() {
 }
 
 #[test]
+fn a_message_that_has_failed_takes_no_more_blocks() {
+    for protocol in ALL {
+        let mut nodes = Nodes::open(protocol, 2, "");
+        let (here, to) = (nodes.channel(0), nodes.id(1));
+        drop(nodes.stop(1));
+        let large = Bytes::from(pattern(1, 1 << 20));
+        let cells = [const { Cell::new(1) }; 9];
+        let mut packing = here.begin_packing(to).expect("begins");
+        // It waits when the flow keeps as much as it may, until the node is given up.
+        let error = loop {
+            if let Err(error) = packing.pack_owned(large.clone(), Cheaper) {
+                break error;
+            }
+        };
+        assert!(matches!(&error, PackError::Unreachable { .. }), "{error}");
+        let failed = [
+            packing.pack_safer(b"small", Express),
+            packing.pack_cheaper(&large, Cheaper),
+            packing.pack_later(&cells, Cheaper),
+            packing.pack_owned(large.clone(), Cheaper),
+            packing.end_packing(),
+        ];
+        for error in failed.map(Result::unwrap_err) {
+            assert!(matches!(&error, PackError::Failed { .. }), "{error}");
+        }
+        nodes.start(1);
+        let thread = send(&nodes, 0, 1, vec![(vec![1; 9], Express)]);
+        assert_eq!(receive(&nodes.channel(1)).1, [(vec![1; 9], Express)]);
+        thread.join().expect("sends");
+    }
+}
+
+#[test]
 fn a_sender_that_dies_in_a_message_breaks_it_off() {
     for protocol in ALL {
         let mut nodes = Nodes::open(protocol, 2, "");
@@ -115,7 +149,19 @@ fn a_sender_that_dies_in_a_message_breaks_it_off() {
             .unpack_express(&mut [0; 4])
             .expect_err("the sender is gone");
         assert!(matches!(&error, UnpackError::SourceLost { .. }), "{error}");
-        drop(unpacking);
+        // Of this message nothing comes any more.
+        let mut block = [0; 4];
+        let failed = [
+            unpacking.unpack_express(&mut [0; 4]),
+            unpacking.unpack_owned(4, Cheaper).map(drop),
+            unpacking.unpack_arrived(4, Cheaper).map(drop),
+            unpacking.next_block().map(drop),
+            unpacking.unpack_cheaper(&mut block),
+            unpacking.end_unpacking(),
+        ];
+        for error in failed.map(Result::unwrap_err) {
+            assert!(matches!(&error, UnpackError::Failed { .. }), "{error}");
+        }
 
         nodes.start(0);
         let thread = send(&nodes, 0, 1, vec![(vec![1; 9], Express)]);

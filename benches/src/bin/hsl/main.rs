@@ -148,6 +148,12 @@ fn bench(arguments: &Arguments) -> io::Result<()> {
             "over libfabric there is the ping-pong alone: leave `--tables` out",
         ));
     }
+    if let Some(folder) = &arguments.plot {
+        // Before anything is measured: that takes a while.
+        std::fs::create_dir_all(folder).map_err(|error| {
+            io::Error::new(error.kind(), format!("{}: {error}", folder.display()))
+        })?;
+    }
     for table in tables {
         match table {
             Table::Costs => counted::print(quick, json)?,

@@ -125,7 +125,9 @@ fn describe_into(cluster: &Cluster, out: &mut String) -> std::fmt::Result {
         }
         if described.protocol == Protocol::Hsl {
             let hsl = &described.tuning.hsl;
-            let threshold = u64::try_from(hsl.threshold_bytes).unwrap_or(u64::MAX);
+            // What is larger than a slot is not sent at once.
+            let threshold = hsl.threshold_bytes.min(hsl.bulk_slot_bytes);
+            let threshold = u64::try_from(threshold).unwrap_or(u64::MAX);
             let mut device = hsl.card.name().to_owned();
             if let Card::Libfabric { provider, domain } = &hsl.card {
                 let provider = provider

@@ -58,6 +58,7 @@ impl PortStart {
     /// When the tuning is impossible, the system refuses the memory, or the other end runs as
     /// another user.
     pub fn new(socket: UnixStream, connects: bool, tuning: PortTuning) -> Result<Self, LaneError> {
+        Geometry::tuned(&tuning).map_err(LaneError::Misuse)?;
         let terms = PortTerms { tuning };
         // A port has no class; that of the greeting is the same at both ends.
         let class = LaneClass::Bulk;
@@ -127,6 +128,7 @@ impl Terms for PortTerms {
 
 /// Two ports over memory that has no descriptor, and so without a greeting.
 #[cfg(test)]
+#[cfg(not(loom))]
 pub(super) fn without_descriptors(tunings: &[PortTuning; 2]) -> Result<[Port; 2], LaneError> {
     let side = |tuning| -> Result<Side, LaneError> {
         let geometry = Geometry::tuned(tuning).expect("within the limits");

@@ -503,3 +503,43 @@ fn a_sleeper_is_woken() {
         }
     });
 }
+
+#[test]
+#[cfg_attr(miri, ignore = "it knows no sockets")]
+fn tunings_that_cannot_be_are_the_callers_mistake() {
+    for (impossible, what) in [
+        (
+            PortTuning {
+                threshold_bytes: 0,
+                ..tuned(Mode::Polling)
+            },
+            "control messages have no bytes",
+        ),
+        (
+            PortTuning {
+                slots: 1,
+                ..tuned(Mode::Polling)
+            },
+            "2 to 64 control slots",
+        ),
+        (
+            PortTuning {
+                slots: 65,
+                ..tuned(Mode::Polling)
+            },
+            "2 to 64 control slots",
+        ),
+        (
+            PortTuning {
+                threshold_bytes: usize::MAX,
+                ..tuned(Mode::Polling)
+            },
+            "more than 1 GiB",
+        ),
+    ] {
+        let (socket, _other) = UnixStream::pair().unwrap();
+        let error = PortStart::new(socket, true, impossible).unwrap_err();
+        assert!(matches!(error, LaneError::Misuse(_)), "{error}");
+        assert!(error.to_string().contains(what), "{error}");
+    }
+}
