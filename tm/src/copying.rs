@@ -60,7 +60,8 @@ pub(crate) unsafe fn copy_unit(from: NonNull<[u8]>, to: NonNull<[u8]>) {
     let length = from.len();
     let (from, to) = (from.cast::<u8>(), to.cast::<u8>());
     let mut copied = 0;
-    if length <= WORDS_BYTES && to.cast::<AtomicU64>().is_aligned() {
+    // Miri has no model of memory that is accessed with words that are atomic and with other bytes.
+    if cfg!(not(miri)) && length <= WORDS_BYTES && to.cast::<AtomicU64>().is_aligned() {
         let words = length / size_of::<u64>();
         // SAFETY: as many words are within `to`, which is aligned for them, and nobody else in this
         // process accesses them now (the caller's promises): they are atomic for another reason. What
