@@ -49,7 +49,7 @@ miri() {
 }
 
 # Builds, too, what the others would wait for.
-miri 23 piece:: pooled:: slot::tests hsl::lent_out copying:: local::free local::loans local::memory \
+miri 24 piece:: pooled:: slot::tests hsl::lent_out copying:: local::free local::loans local::memory \
     local::tests::model::an_entry local::tests::model::threads
 # Each of these keeps one processor busy.
 miri 14 hsl::port::arena hsl::port::tests >target/miri/ports.log 2>&1 &

@@ -125,7 +125,7 @@ fn describe_into(cluster: &Cluster, out: &mut String) -> std::fmt::Result {
         }
         if described.protocol == Protocol::Hsl {
             let hsl = &described.tuning.hsl;
-            // What is larger than a slot is not sent at once.
+            // They fit in a slot, whatever the threshold is.
             let threshold = hsl.threshold_bytes.min(hsl.bulk_slot_bytes);
             let threshold = u64::try_from(threshold).unwrap_or(u64::MAX);
             let mut device = hsl.card.name().to_owned();

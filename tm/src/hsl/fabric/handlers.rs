@@ -9,12 +9,18 @@
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::ptr;
+use std::sync::{Mutex, PoisonError};
 
 /// Signals of the standard; those behind them are for programs' own purposes.
 const SIGNALS: std::ops::RangeInclusive<c_int> = 1..=31;
 
-/// Does something that may change what signals do, and undoes that.
+/// Does something that may change what signals do, and undoes that. One thread at a time: who came in
+/// between would take for the program's what another's action has set.
+///
+/// A program that sets a handler meanwhile, in another thread, sets it again afterwards.
 pub(super) fn keep<R>(action: impl FnOnce() -> R) -> R {
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let before: Vec<_> = SIGNALS.map(handler).collect();
     let result = action();
     for (signal, before) in SIGNALS.zip(before) {
@@ -60,5 +66,25 @@ mod tests {
         assert_ne!(taken, before);
         assert_eq!(handler(signal).unwrap().sa_sigaction, before);
         assert!(handler(0).is_none() && handler(10_000).is_none());
+    }
+
+    #[test]
+    fn threads_do_not_take_each_others_actions_for_the_programs() {
+        let signal = libc::SIGWINCH;
+        let before = handler(signal).unwrap().sa_sigaction;
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        keep(|| {
+                            // SAFETY: the handler does nothing.
+                            unsafe { libc::signal(signal, other as *const () as usize) };
+                            std::thread::yield_now();
+                        });
+                    }
+                });
+            }
+        });
+        assert_eq!(handler(signal).unwrap().sa_sigaction, before);
     }
 }
