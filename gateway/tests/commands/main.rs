@@ -24,6 +24,7 @@ mod slow_disk;
 mod sweep;
 mod tune;
 mod undialled;
+mod unequal;
 mod unread;
 mod usage;
 mod watch;
