@@ -1,4 +1,4 @@
-//! Bytes from one memory to another, as fast as a processor can that does little else. Unsafe
+//! Copies of bytes between memories, without what slows them down on some processors. Unsafe
 //! island: it copies between pointers.
 
 #![allow(unsafe_code)]
@@ -13,12 +13,12 @@ const WORDS_BYTES: usize = 128;
 /// What is longer is copied in parts of this size.
 const PART_BYTES: usize = 512;
 
-/// Copies `from` to `to`, like `copy_nonoverlapping`, but for how it goes on where much is to be copied.
+/// Copies `from` to `to`: as `copy_nonoverlapping`, in parts of [`PART_BYTES`].
 ///
 /// What the C library does for a copy of more than about 2 KiB, on processors that say that they are
 /// good at it, is one instruction (`rep movsb`). On some of them (AMD Zen 4) that is much slower where
 /// source and target are 1 to 15 bytes apart in their pages, and where another processor has what is
-/// written. Copies of [`PART_BYTES`] are not done in that way.
+/// written. So short a copy is not done in that way.
 ///
 /// # Safety
 /// `from` is valid for reads and `to` for writes of `length` bytes, and they do not overlap.

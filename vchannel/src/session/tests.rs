@@ -87,7 +87,8 @@ fn nodes_may_have_slots_of_other_sizes() {
                         packing.end_packing_delivered().unwrap();
                     });
                     let channel = to.channel("main").unwrap();
-                    let mut unpacking = channel.begin_unpacking().unwrap();
+                    let unpacking = channel.begin_unpacking_within(Duration::from_secs(60));
+                    let mut unpacking = unpacking.unwrap().expect("a message comes");
                     let taken = unpacking.unpack_owned(block.len(), ReceiveMode::Cheaper);
                     assert!(taken.unwrap() == block, "{protocol} {one} {other}");
                     unpacking.end_unpacking().unwrap();
