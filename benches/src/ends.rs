@@ -23,6 +23,13 @@ const CLOCK_MESSAGES: usize = 1024;
 /// The longest round trip that is told from a longer one.
 const LONGEST_ROUND_TRIP_NS: u64 = 10_000_000_000;
 
+/// Least time between two looks at the clock in a ping-pong, of which a look is a hundredth: round trips
+/// that are shorter are timed some at a time.
+const LEAST_BETWEEN_LOOKS: Duration = Duration::from_nanos(2500);
+
+/// Most round trips that are timed together.
+const MOST_TOGETHER: u32 = 64;
+
 /// One end that sends and receives messages, each on its own.
 pub trait MessageEnd {
     /// Sends one message. It may wait for others to leave with it, until [`flush`].
@@ -66,7 +73,8 @@ pub struct StreamReport {
 /// What the source of a ping-pong saw.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct PingReport {
-    /// Half of the median round trip.
+    /// Half of the median round trip. Those that are so short that a look at the clock would count
+    /// are timed some at a time, and count as their mean.
     pub half_rtt_us: f64,
     /// Half of the round trip that 99 of 100 stay below.
     pub half_rtt_p99_us: f64,
@@ -178,19 +186,26 @@ pub fn run_ping(
         Histogram::<u64>::new_with_max(LONGEST_ROUND_TRIP_NS, 3).map_err(io::Error::other)?;
     let started = Instant::now();
     let mut sequence = 0;
+    let mut together = 1;
     loop {
         let sent = Instant::now();
         if sent - started >= warm_up + time {
             break;
         }
-        end.send(pattern.message(sequence, message_bytes))?;
-        end.flush()?;
-        end.receive(&mut answer)?;
-        let round_trip = sent.elapsed();
-        checker.check(sequence, &answer).map_err(io::Error::other)?;
-        sequence += 1;
+        for _ in 0..together {
+            end.send(pattern.message(sequence, message_bytes))?;
+            end.flush()?;
+            end.receive(&mut answer)?;
+            checker.check(sequence, &answer).map_err(io::Error::other)?;
+            sequence += 1;
+        }
+        let each = sent.elapsed() / together;
         if sent - started >= warm_up {
-            round_trips.saturating_record(u64::try_from(round_trip.as_nanos()).unwrap_or(u64::MAX));
+            let each = u64::try_from(each.as_nanos()).unwrap_or(u64::MAX);
+            round_trips.saturating_record_n(each, u64::from(together));
+        } else {
+            // By the fastest: whatever is in the way now and then is not the end's.
+            together = together.max(together_for(each));
         }
     }
     end.send(pattern.message(LAST, message_bytes))?;
@@ -225,6 +240,34 @@ pub fn run_pong(end: &mut impl MessageEnd, message_bytes: usize) -> io::Result<(
     Ok(())
 }
 
+/// How many round trips are timed together where each takes so long.
+fn together_for(each: Duration) -> u32 {
+    let several = LEAST_BETWEEN_LOOKS
+        .as_nanos()
+        .div_ceil(each.as_nanos().max(1));
+    u32::try_from(several)
+        .unwrap_or(MOST_TOGETHER)
+        .min(MOST_TOGETHER)
+}
+
 fn messages_per_look(message_bytes: usize) -> usize {
     (CLOCK_BYTES / message_bytes.max(1)).clamp(1, CLOCK_MESSAGES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_at_the_clock_is_a_small_part_of_what_is_timed() {
+        for each in [0, 1, 100, 420, 2499] {
+            let each = Duration::from_nanos(each);
+            let together = together_for(each);
+            let long_enough = each * together >= LEAST_BETWEEN_LOOKS;
+            assert!(long_enough || together == MOST_TOGETHER, "{each:?}");
+        }
+        for each in [2500, 30_000, 5_000_000_000] {
+            assert_eq!(together_for(Duration::from_nanos(each)), 1);
+        }
+    }
 }
