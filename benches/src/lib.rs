@@ -31,6 +31,7 @@ pub mod gateway;
 pub mod haproxy;
 pub mod json;
 pub mod lanes;
+pub mod line;
 pub mod machine;
 pub mod madgate;
 pub mod paths;

@@ -1,13 +1,17 @@
 //! Beside others, in one run: UCX over shared memory, where both ends look all the time; and
 //! where the other end sleeps, the bare call that wakes it.
 //!
-//! Rounds alternate, each beginning with another contestant; what counts is the median.
+//! Rounds alternate, each beginning with another contestant; what counts is the median of each, and
+//! of what each has of the reference in the same round. A round counts if all in it had the same
+//! machine: while the time in which processors pass a line of memory to each other has changed, others
+//! are measured.
 
 use std::io::{self, Write};
 use std::time::Duration;
 
 use madgate_benches::cluster::{BenchNetwork, write_cluster};
 use madgate_benches::contestant::Measure;
+use madgate_benches::line;
 use madgate_benches::madgate::stage_madgate;
 use madgate_benches::rounds::measure;
 use madgate_benches::samples::Samples;
@@ -64,6 +68,14 @@ struct Comparison {
     others: [(Contestant, f64); 3],
 }
 
+impl Comparison {
+    /// All that take part, the reference first.
+    fn contestants(&self) -> [Contestant; 4] {
+        let [(first, _), (second, _), (third, _)] = self.others;
+        [self.reference, first, second, third]
+    }
+}
+
 const PORT: Contestant = Contestant::Port;
 const HSL: Contestant = Contestant::Messages("hsl");
 const SHM: Contestant = Contestant::Messages("shm");
@@ -110,6 +122,13 @@ impl What {
     }
 }
 
+/// Within a round, the longest time in which a line of memory passes is at most so many times the
+/// shortest: between processors that are moved it takes four times as long.
+const EVEN_WITHIN: f64 = 1.6;
+
+/// Rounds that are measured at most, for each that is to count.
+const ROUNDS_FOR_EACH: usize = 4;
+
 /// How much is measured each time.
 #[derive(Debug, Clone, Copy)]
 struct Effort {
@@ -146,15 +165,17 @@ struct Line {
     median: f64,
     /// Of the rounds, the one that others disturbed least.
     best: f64,
-    /// Of the medians.
+    /// Of the reference in the same round: the median.
     ratio: Option<f64>,
-    /// Of the best.
-    best_ratio: Option<f64>,
     /// What is wanted of the ratio: of a bandwidth at least this, else at most;
     wanted: Option<f64>,
     is_least: bool,
-    /// and whether that of the medians is so.
+    /// and whether it is so.
     is_met: Option<bool>,
+    /// How long a line of memory took between the processors, in nanoseconds: the median.
+    line_ns: Option<f64>,
+    /// Rounds that do not count, as that changed.
+    uneven_rounds: usize,
 }
 
 /// Measures, and prints what was measured.
@@ -178,7 +199,6 @@ pub(crate) fn print(quick: bool, json: bool) -> io::Result<()> {
         "beside others",
         "of",
         "median",
-        "ratio",
         "best",
         "ratio",
         "wanted",
@@ -190,9 +210,8 @@ pub(crate) fn print(quick: bool, json: bool) -> io::Result<()> {
             line.figure.clone(),
             line.contestant.to_owned(),
             format!("{:.3}", line.median),
-            figure(line.ratio),
             format!("{:.3}", line.best),
-            figure(line.best_ratio),
+            figure(line.ratio),
             line.wanted.map_or_else(String::new, |wanted| {
                 let bound = if line.is_least { "least" } else { "most" };
                 format!("at {bound} {wanted:.2}")
@@ -203,75 +222,151 @@ pub(crate) fn print(quick: bool, json: bool) -> io::Result<()> {
             },
         ]);
     }
-    writeln!(stdout, "\n{table}")
+    writeln!(
+        stdout,
+        "\n{table}\nRatio: to the first, the median of all rounds'."
+    )?;
+    for line in lines.iter().filter(|line| line.wanted.is_none()) {
+        let Some(ns) = line.line_ns else { continue };
+        let uneven = match line.uneven_rounds {
+            0 => String::new(),
+            count => format!("; {count} more rounds do not count, as that changed in them"),
+        };
+        writeln!(
+            stdout,
+            "{}: a line of memory took {ns:.0} ns between both processors{uneven}.",
+            line.figure
+        )?;
+    }
+    Ok(())
+}
+
+/// What all contestants of a comparison had in one round.
+struct Round {
+    figures: [Option<f64>; 4],
+    /// In how many nanoseconds a line of memory passed, before and after each; nothing where there is
+    /// one processor.
+    line_ns: Samples,
+}
+
+impl Round {
+    /// Looks how fast a line of memory passes now.
+    fn note_line(&mut self) -> io::Result<()> {
+        if let Some(ns) = line::passing_ns()? {
+            self.line_ns.push(ns);
+        }
+        Ok(())
+    }
+
+    /// Whether they had the same machine.
+    fn is_even(&self) -> bool {
+        match (self.line_ns.least(), self.line_ns.greatest()) {
+            (Some(least), Some(greatest)) => greatest <= EVEN_WITHIN * least,
+            _ => true,
+        }
+    }
 }
 
 fn compare(comparison: &Comparison, effort: Effort) -> io::Result<Vec<Line>> {
-    let Comparison {
-        what,
-        reference,
-        others,
-    } = comparison;
-    let all = [*reference, others[0].0, others[1].0, others[2].0];
-    let mut samples = [const { Samples::new() }; 4];
-    for round in 0..effort.rounds {
-        eprintln!("{}: round {} of {}", what.name(), round + 1, effort.rounds);
-        for turn in 0..all.len() {
-            let place = (turn + round) % all.len();
-            if all[place] == Contestant::Ucx && ucx::missing().is_some() {
-                continue;
-            }
-            let told = |error: &io::Error| {
-                let (name, what) = (all[place].name(), what.name());
-                format!("{name}, {what}: {error}")
-            };
-            match one(*what, all[place], effort) {
-                Ok(figure) => samples[place].push(figure),
-                // Others' mistakes are not ours.
-                Err(error) if all[place] == Contestant::Ucx => {
-                    eprintln!("left out of this round: {}", told(&error));
-                }
-                Err(error) => return Err(io::Error::new(error.kind(), told(&error))),
-            }
+    let (mut even, mut uneven) = (Vec::new(), Vec::new());
+    for number in 0..ROUNDS_FOR_EACH * effort.rounds {
+        if even.len() == effort.rounds {
+            break;
+        }
+        eprintln!(
+            "{}: round {} of {}",
+            comparison.what.name(),
+            even.len() + 1,
+            effort.rounds
+        );
+        let round = measure_round(comparison, effort, number)?;
+        if round.is_even() {
+            even.push(round);
+        } else {
+            uneven.push(round);
         }
     }
-    let best = |samples: &Samples| match what {
-        What::Bandwidth(_) => samples.greatest(),
-        What::Latency | What::Waking => samples.least(),
+    let missing = effort.rounds - even.len();
+    if missing > 0 {
+        eprintln!(
+            "{missing} of the rounds had a machine that changed, and count for want of others"
+        );
+        even.extend(uneven.drain(..missing));
+    }
+    Ok(lines(comparison, &even, uneven.len()))
+}
+
+/// Measures all contestants of a comparison, each round beginning with another one.
+fn measure_round(comparison: &Comparison, effort: Effort, number: usize) -> io::Result<Round> {
+    let mut round = Round {
+        figures: [None; 4],
+        line_ns: Samples::new(),
     };
-    let (base, best_base) = (samples[0].median(), best(&samples[0]));
+    let all = comparison.contestants();
+    for turn in 0..all.len() {
+        round.note_line()?;
+        let place = (turn + number) % all.len();
+        if all[place] == Contestant::Ucx && ucx::missing().is_some() {
+            continue;
+        }
+        let told = |error: &io::Error| {
+            let (name, what) = (all[place].name(), comparison.what.name());
+            format!("{name}, {what}: {error}")
+        };
+        match one(comparison.what, all[place], effort) {
+            Ok(figure) => round.figures[place] = Some(figure),
+            // Others' mistakes are not ours.
+            Err(error) if all[place] == Contestant::Ucx => {
+                eprintln!("left out of this round: {}", told(&error));
+            }
+            Err(error) => return Err(io::Error::new(error.kind(), told(&error))),
+        }
+    }
+    round.note_line()?;
+    Ok(round)
+}
+
+/// What the rounds say of each contestant.
+fn lines(comparison: &Comparison, rounds: &[Round], uneven_rounds: usize) -> Vec<Line> {
+    let what = comparison.what;
     let is_least = matches!(what, What::Bandwidth(_));
-    let wanted = [None]
-        .into_iter()
-        .chain(others.iter().map(|(_, wanted)| Some(*wanted)));
-    Ok(all
-        .iter()
-        .zip(&samples)
-        .zip(wanted)
-        .filter_map(|((contestant, samples), wanted)| {
-            let (median, best) = (samples.median()?, best(samples)?);
-            let ratio = wanted.and(base).map(|base| median / base);
-            let is_met = |(ratio, wanted)| {
-                if is_least {
-                    ratio >= wanted
-                } else {
-                    ratio <= wanted
-                }
-            };
-            Some(Line {
-                table: "beside",
-                figure: what.name(),
-                contestant: contestant.name(),
-                median,
-                best,
-                ratio,
-                best_ratio: wanted.and(best_base).map(|base| best / base),
-                wanted,
-                is_least,
-                is_met: ratio.zip(wanted).map(is_met),
-            })
+    let line_ns = rounds.iter().filter_map(|round| round.line_ns.median());
+    let line_ns = Samples::of(line_ns.collect()).median();
+    let line = |(place, contestant): (usize, Contestant)| {
+        let of_all = |figure: &dyn Fn(&Round) -> Option<f64>| {
+            Samples::of(rounds.iter().filter_map(figure).collect())
+        };
+        let samples = of_all(&|round| round.figures[place]);
+        let ratios = of_all(&|round| Some(round.figures[place]? / round.figures[0]?));
+        let wanted = place.checked_sub(1).map(|place| comparison.others[place].1);
+        let ratio = wanted.and(ratios.median());
+        let is_met = |(ratio, wanted)| {
+            if is_least {
+                ratio >= wanted
+            } else {
+                ratio <= wanted
+            }
+        };
+        Some(Line {
+            table: "beside",
+            figure: what.name(),
+            contestant: contestant.name(),
+            median: samples.median()?,
+            best: if is_least {
+                samples.greatest()?
+            } else {
+                samples.least()?
+            },
+            ratio,
+            wanted,
+            is_least,
+            is_met: ratio.zip(wanted).map(is_met),
+            line_ns,
+            uneven_rounds,
         })
-        .collect())
+    };
+    let contestants = comparison.contestants().into_iter();
+    contestants.enumerate().filter_map(line).collect()
 }
 
 /// Measures once.
@@ -358,4 +453,50 @@ fn messages(what: What, protocol: &'static str, effort: Effort) -> io::Result<f6
     figure
         .median()
         .ok_or_else(|| io::Error::other("nothing was measured"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round(figures: [f64; 4], line_ns: &[f64]) -> Round {
+        Round {
+            figures: figures.map(Some),
+            line_ns: Samples::of(line_ns.to_vec()),
+        }
+    }
+
+    #[test]
+    fn a_round_counts_if_the_machine_stays_as_it_is() {
+        let with = |line_ns| round([1.0; 4], line_ns).is_even();
+        assert!(with(&[50.0, 52.0, 70.0]));
+        assert!(with(&[210.0, 190.0]));
+        assert!(!with(&[50.0, 52.0, 200.0, 51.0]));
+        assert!(with(&[]), "with one processor there is nothing to know");
+    }
+
+    #[test]
+    fn ratios_are_those_within_a_round() {
+        let rounds = [
+            round([1.0, 1.0, 1.4, 1.6], &[50.0]),
+            round([4.0, 2.0, 5.6, 6.4], &[200.0]),
+            Round {
+                figures: [None, Some(9.0), Some(9.0), Some(9.0)],
+                line_ns: Samples::of(vec![50.0]),
+            },
+        ];
+        let lines = lines(&COMPARISONS[0], &rounds, 0);
+        let of = |name| lines.iter().find(|line| line.contestant == name).unwrap();
+        assert_eq!((of("ucx").median, of("ucx").ratio), (2.5, None));
+        assert_eq!(
+            (of("port").ratio, of("port").is_met),
+            (Some(0.75), Some(true))
+        );
+        assert_eq!((of("hsl").ratio, of("hsl").is_met), (Some(1.4), Some(true)));
+        assert_eq!(
+            (of("shm").ratio, of("shm").is_met),
+            (Some(1.6), Some(false))
+        );
+        assert_eq!(of("hsl").line_ns, Some(50.0));
+    }
 }
