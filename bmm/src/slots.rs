@@ -10,6 +10,10 @@ use crate::outbox::{Borrowed, Copies, Outbox, OutboxError, Tagged};
 /// receiver one look.
 const GATHERED_LEAST: usize = 4 << 10;
 
+/// Smaller units share slots also where two of them do not fit into one: what is left of it may do for
+/// others.
+const WHOLE_LEAST: usize = 16 << 10;
+
 impl<T> Outbox<T> {
     /// Returns whether the lane takes no more now.
     pub(crate) fn flush_static(
@@ -133,8 +137,8 @@ impl<T> Outbox<T> {
             let mut unit = body;
             unit.advance(self.progress);
             let unit = [head, unit.truncated(unit_bytes - head.len())];
-            let has_left = if unit_bytes >= GATHERED_LEAST && lane.gathers() {
-                self.send_gathered(lane, &unit, left)?
+            let has_left = if self.leaves_whole(lane, unit_bytes) {
+                self.send_whole(lane, &unit, left)?
             } else {
                 self.copy(lane, &unit, left)?
             };
@@ -146,9 +150,20 @@ impl<T> Outbox<T> {
         Ok(true)
     }
 
-    /// Sends a unit from where it is, behind the slot being filled; `false` when there is no slot
-    /// for it.
-    fn send_gathered(
+    /// Whether a unit is so large that it is left to the lane: beyond what is copied in any case,
+    /// or beyond what would share a slot with another like it. The lane may know a faster way.
+    fn leaves_whole(&self, lane: &dyn LaneSender, unit_bytes: usize) -> bool {
+        let shared_most = if lane.gathers() {
+            GATHERED_LEAST - 1
+        } else {
+            (self.slot_bytes() / 2).max(WHOLE_LEAST - 1)
+        };
+        unit_bytes > shared_most
+    }
+
+    /// Sends a unit in a slot of its own, behind the slot being filled: from where it is, if the lane
+    /// gathers, and else the lane copies it; `false` when there is no slot for it.
+    fn send_whole(
         &mut self,
         lane: &mut dyn LaneSender,
         unit: &[Piece<'_>],
@@ -158,6 +173,9 @@ impl<T> Outbox<T> {
         let unit_bytes = self.check_size(unit)?;
         let has_left = lane.try_send_gathered(unit)?;
         if has_left {
+            if !lane.gathers() {
+                self.note_copy(unit_bytes as u64);
+            }
             self.note_left(unit_bytes);
             self.counters.sends += 1;
         }

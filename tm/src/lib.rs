@@ -54,6 +54,7 @@ pub mod shm;
 mod slot;
 pub mod tcp;
 
+pub use copying::Stores;
 pub use crowd::Crowd;
 pub use gather::Gather;
 pub use lane::{

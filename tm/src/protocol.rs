@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::Stores;
 use crate::lane::{LaneClass, Listener, Stranger};
 use crate::local::{SOCKET_PATH_BYTES_MAX, meeting};
 use crate::{hsl, shm, tcp};
@@ -325,6 +326,8 @@ pub struct ShmTuning {
     pub urgent_slot_bytes: usize,
     /// Slots of an urgent lane. Default: 64.
     pub urgent_slots: usize,
+    /// How units are copied to slots. Default: adaptive.
+    pub stores: Stores,
 }
 
 impl Default for ShmTuning {
@@ -334,6 +337,7 @@ impl Default for ShmTuning {
             bulk_slots: 64,
             urgent_slot_bytes: (4 << 10) + 512,
             urgent_slots: 64,
+            stores: Stores::default(),
         }
     }
 }
@@ -356,6 +360,8 @@ pub struct HslTuning {
     pub threshold_bytes: usize,
     /// How this side learns that something has come. Default: adaptive.
     pub mode: hsl::Mode,
+    /// How the emulated card stores what it puts. Default: adaptive.
+    pub stores: Stores,
     /// Which card the network has. Default: the emulated one.
     pub card: hsl::Card,
 }
@@ -369,6 +375,7 @@ impl Default for HslTuning {
             urgent_slots: 64,
             threshold_bytes: 16 << 10,
             mode: hsl::Mode::default(),
+            stores: Stores::default(),
             card: hsl::Card::default(),
         }
     }

@@ -38,32 +38,60 @@ mod tcp_v6 {
 
 mod shm {
     use super::{Endpoint, LINKS, Rig, Tuning};
+    use crate::{ShmTuning, Stores};
 
-    // An `Option` like the other rigs.
-    #[allow(clippy::unnecessary_wraps)]
-    fn rig() -> Option<Rig> {
+    fn rig_with(stores: Stores) -> Rig {
         let folder = tempfile::tempdir().unwrap();
         let endpoint = Endpoint::Shm {
             directory: folder.path().to_owned(),
             name: "peer".into(),
         };
-        Some(Rig {
+        let tuning = Tuning {
+            shm: ShmTuning {
+                stores,
+                ..ShmTuning::default()
+            },
+            ..Tuning::default()
+        };
+        Rig {
             endpoint,
-            tuning: Tuning::default(),
+            tuning,
             links: LINKS,
             keep: Box::new(folder),
-        })
+        }
     }
 
-    crate::conformance_suite!(rig);
+    mod adaptive {
+        // An `Option` like the other rigs.
+        #[allow(clippy::unnecessary_wraps)]
+        fn rig() -> Option<super::Rig> {
+            Some(super::rig_with(super::Stores::Adaptive))
+        }
+
+        crate::conformance_suite!(rig);
+    }
+
+    /// Past the caches, whoever is where.
+    mod streaming {
+        #[allow(clippy::unnecessary_wraps)]
+        fn rig() -> Option<super::Rig> {
+            Some(super::rig_with(super::Stores::Streaming))
+        }
+
+        crate::conformance_suite!(rig);
+    }
 }
 
 mod hsl {
     use super::{Endpoint, LINKS, Rig, Tuning};
-    use crate::HslTuning;
     use crate::hsl::Mode;
+    use crate::{HslTuning, Stores};
 
     fn rig_in(mode: Mode) -> Rig {
+        rig_with(mode, Stores::Adaptive)
+    }
+
+    fn rig_with(mode: Mode, stores: Stores) -> Rig {
         let folder = tempfile::tempdir().unwrap();
         let endpoint = Endpoint::Hsl {
             directory: folder.path().to_owned(),
@@ -72,6 +100,7 @@ mod hsl {
         let tuning = Tuning {
             hsl: HslTuning {
                 mode,
+                stores,
                 ..HslTuning::default()
             },
             ..Tuning::default()
@@ -107,6 +136,19 @@ mod hsl {
         #[allow(clippy::unnecessary_wraps)]
         fn rig() -> Option<super::Rig> {
             Some(super::rig_in(super::Mode::Polling))
+        }
+
+        crate::conformance_suite!(rig);
+    }
+
+    /// Past the caches, whoever is where.
+    mod streaming {
+        #[allow(clippy::unnecessary_wraps)]
+        fn rig() -> Option<super::Rig> {
+            Some(super::rig_with(
+                super::Mode::Polling,
+                super::Stores::Streaming,
+            ))
         }
 
         crate::conformance_suite!(rig);

@@ -8,6 +8,7 @@ use super::lane::{HslReceiver, HslSender};
 use super::layout::{Geometry, REGISTERED_AT};
 use super::put::{Address, Descriptor, MessageId, NodeNumber, Notify, PutError, Sending};
 use super::terms::{Side, receiver, sender};
+use crate::Stores;
 use crate::local::bell::Bell;
 use crate::local::memory::Mapping;
 
@@ -67,7 +68,13 @@ impl Attack {
             card.carry_anywhere();
             card
         };
-        let sender = sender(&own, &peer, numbers, Bell::new(sending.into()));
+        let sender = sender(
+            &own,
+            &peer,
+            numbers,
+            Bell::new(sending.into()),
+            Stores::default(),
+        );
         Self {
             sender: sender.expect("memory"),
             receiver: receiver(&own, &peer, numbers, Bell::new(receiving.into())),

@@ -314,6 +314,7 @@ fn ports() -> Option<[Port; 2]> {
         buffer_bytes: 1000,
         arena_bytes: 4096,
         mode: Mode::Polling,
+        stores: crate::Stores::default(),
         foreign: false,
         registrations: None,
     };

@@ -9,6 +9,7 @@ use super::host::{Connection, HostCard, HostDevice, HostList};
 use super::layout::{Geometry, REGISTERED_AT};
 use super::put::NodeNumber;
 use super::{HslTuning, lane};
+use crate::copying::Stores;
 use crate::lane::{Lane, LaneClass};
 use crate::local::bell::Bell;
 use crate::local::credentials::Credentials;
@@ -88,7 +89,13 @@ impl LaneTerms for HslTerms {
     fn lane(&self, own: Side, peer: Side, ends: Ends) -> io::Result<Lane> {
         let numbers = numbers(ends.connects);
         Ok(Lane {
-            sender: Box::new(sender(&own, &peer, numbers, ends.sending)?),
+            sender: Box::new(sender(
+                &own,
+                &peer,
+                numbers,
+                ends.sending,
+                self.tuning.stores,
+            )?),
             receiver: Box::new(receiver(&own, &peer, numbers, ends.receiving)),
         })
     }
@@ -100,6 +107,7 @@ pub(super) fn sender(
     peer: &Side,
     [node, other]: [NodeNumber; 2],
     bell: Bell,
+    stores: Stores,
 ) -> io::Result<lane::HslSender<HostDevice>> {
     let bell = Arc::new(bell);
     let row = peer.geometry.send_row();
@@ -113,7 +121,7 @@ pub(super) fn sender(
         list: peer.geometry.receiver_list(),
         bell: Arc::clone(&bell),
     };
-    let card = HostCard::new(Arc::clone(&slots), peer.geometry.mode, to);
+    let card = HostCard::new(Arc::clone(&slots), peer.geometry.mode, to).stored(stores);
     let place = peer.geometry.sender_list();
     let list = HostList::new(&own.memory, place, other, own.geometry.mode, bell.clone());
     let loans = Loans::new(slots, row, Reuse::Newest);

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::free::{FreeSlots, Reuse};
 use super::memory::Mapping;
-use crate::copying::copy_unit;
+use crate::copying::{Stores, UnitWriter};
 use crate::lane::{LaneError, TOO_LONG};
 use crate::piece::Piece;
 use crate::slot::{LentSlot, SlotOwner};
@@ -93,6 +93,7 @@ pub(crate) struct Loans {
     free: FreeSlots,
     /// How many are with the peer.
     with_peer: usize,
+    writer: UnitWriter,
 }
 
 /// Who has a slot.
@@ -121,7 +122,14 @@ impl Loans {
             holders: vec![Holder::Free; slots as usize].into_boxed_slice(),
             free: FreeSlots::all_of(slots, reuse),
             with_peer: 0,
+            writer: UnitWriter::new(Stores::Cached),
         }
+    }
+
+    /// The same, of which those that are [filled](Self::fill) are stored like this.
+    pub(crate) fn stored(mut self, stores: Stores) -> Self {
+        self.writer = UnitWriter::new(stores);
+        self
     }
 
     /// Where they lie.
@@ -170,7 +178,7 @@ impl Loans {
             // else in this process refers to it (see `lend`), and no other process can write it;
             // a piece is valid for reads, and lies elsewhere, as none refers to a slot that is
             // free. (Another process may write what it refers to, which spoils only the copy.)
-            unsafe { copy_unit(from, to) };
+            unsafe { self.writer.copy(from, to) };
             filled += from.len();
         }
         self.free.take();

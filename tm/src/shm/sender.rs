@@ -8,6 +8,7 @@ use super::entry::Entry;
 use super::layout::{PUBLISH_AT, RECEIVER_ARMED_AT, RETURN_AT, SENDER_ARMED_AT};
 use super::memory::{OwnMemory, PeerMemory};
 use super::violation;
+use crate::copying::Stores;
 use crate::lane::{LaneError, LaneSender, LentSlot, Piece, Shape};
 use crate::local::LOOKS_BETWEEN_CHECKS;
 use crate::local::armed::{ArmedFlag, ArmedWatch};
@@ -32,7 +33,7 @@ pub(super) struct ShmSender {
 }
 
 impl ShmSender {
-    pub(super) fn new(own: &OwnMemory, peer: &PeerMemory, bell: Bell) -> Self {
+    pub(super) fn new(own: &OwnMemory, peer: &PeerMemory, bell: Bell, stores: Stores) -> Self {
         let entries = own.geometry().ring_entries();
         Self {
             // They are taken back when none is free: each is used in its turn anyway.
@@ -40,7 +41,8 @@ impl ShmSender {
                 Arc::clone(own.mapping()),
                 own.geometry().row(),
                 Reuse::InTurn,
-            ),
+            )
+            .stored(stores),
             publish: RingWriter::new(own.words(PUBLISH_AT, entries)),
             returned: RingReader::new(peer.words(RETURN_AT, entries)),
             armed: ArmedFlag::new(own.words(SENDER_ARMED_AT, 1)),

@@ -45,7 +45,12 @@ impl Terms for ShmTerms {
 impl LaneTerms for ShmTerms {
     fn lane(&self, own: OwnMemory, peer: PeerMemory, ends: Ends) -> io::Result<Lane> {
         Ok(Lane {
-            sender: Box::new(ShmSender::new(&own, &peer, ends.sending)),
+            sender: Box::new(ShmSender::new(
+                &own,
+                &peer,
+                ends.sending,
+                self.tuning.stores,
+            )),
             receiver: Box::new(receiver(&own, &peer, ends.receiving)),
         })
     }

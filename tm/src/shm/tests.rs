@@ -8,6 +8,7 @@ use super::layout::{Geometry, PUBLISH_AT, RETURN_AT};
 use super::memory::{OwnMemory, PeerMemory};
 use super::receiver::{ShmReceiver, receiver};
 use super::sender::ShmSender;
+use crate::Stores;
 use crate::local::bell::Bell;
 use crate::local::memory::OwnWords;
 use crate::local::ring::RingWriter;
@@ -43,7 +44,7 @@ fn attack() -> Attack {
     let (sending, far_sending) = UnixStream::pair().unwrap();
     let (receiving, far_receiving) = UnixStream::pair().unwrap();
     Attack {
-        sender: ShmSender::new(&own, &peer, Bell::new(sending.into())),
+        sender: ShmSender::new(&own, &peer, Bell::new(sending.into()), Stores::default()),
         receiver: receiver(&own, &peer, Bell::new(receiving.into())),
         memory,
         bells: [far_sending, far_receiving],
@@ -228,7 +229,7 @@ fn units_travel_between_threads() {
     let (far, far_seen) = memory();
     let (bell, far_bell) = UnixStream::pair().unwrap();
     units_travel(
-        ShmSender::new(&near, &far_seen, Bell::new(bell.into())),
+        ShmSender::new(&near, &far_seen, Bell::new(bell.into()), Stores::default()),
         receiver(&far, &near_seen, Bell::new(far_bell.into())),
     );
 }

@@ -4,7 +4,7 @@ use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
 use madgate_tm::hsl::{Card, Mode};
-use madgate_tm::{HslTuning, Protocol, ShmTuning, Tuning};
+use madgate_tm::{HslTuning, Protocol, ShmTuning, Stores, Tuning};
 
 use super::fields::Fields;
 use super::mistake::Report;
@@ -20,7 +20,7 @@ const TCP_KEYS: [&str; 7] = [
     "user_timeout",
 ];
 /// Keys that networks of one host have.
-const LOCAL_KEYS: [&str; 4] = ["slot_bytes", "slots", "urgent_slots", "directory"];
+const LOCAL_KEYS: [&str; 5] = ["slot_bytes", "slots", "urgent_slots", "stores", "directory"];
 /// Keys that only networks with protocol hsl have.
 const HSL_KEYS: [&str; 6] = ["trust", "device", "provider", "domain", "mode", "threshold"];
 
@@ -92,8 +92,10 @@ pub(super) fn read_tuning(
         tcp.user_timeout = silence;
     }
     read_slots(fields, &mut tuning, report);
-    if protocol == Protocol::Hsl {
-        read_hsl(fields, &mut tuning.hsl, report);
+    match protocol {
+        Protocol::Shm => read_stores(fields, &mut tuning.shm.stores, report),
+        Protocol::Hsl => read_hsl(fields, &mut tuning.hsl, report),
+        _ => {}
     }
     tuning
 }
@@ -116,6 +118,7 @@ fn read_slots(fields: &mut Fields<'_>, tuning: &mut Tuning, report: &mut Report)
         bulk_slots,
         urgent_slot_bytes,
         urgent_slots,
+        ..
     } = *shm;
     tuning.hsl = HslTuning {
         bulk_slot_bytes,
@@ -142,10 +145,19 @@ fn read_hsl(fields: &mut Fields<'_>, hsl: &mut HslTuning, report: &mut Report) {
         Card::Libfabric { provider, domain } => {
             *provider = read_name(fields, "provider", &OF_LIBFABRIC, report);
             *domain = read_name(fields, "domain", &OF_LIBFABRIC, report);
-            refuse_trust_and_interrupts(fields, hsl.mode, report);
+            refuse_what_is_of_the_host(fields, hsl.mode, report);
         }
-        _ => read_host_card(fields, report),
+        _ => {
+            read_stores(fields, &mut hsl.stores, report);
+            read_host_card(fields, report);
+        }
     }
+}
+
+/// How units are stored where the other side reads them.
+fn read_stores(fields: &mut Fields<'_>, stores: &mut Stores, report: &mut Report) {
+    let words = Stores::ALL.map(|stores| (stores.name(), stores));
+    *stores = fields.word("stores", &words, report).unwrap_or(*stores);
 }
 
 /// Names that are for somebody else to know: only their form is checked.
@@ -185,8 +197,15 @@ fn read_name(
     Some(name)
 }
 
-/// A card of libfabric's writes what it was given a key of, and nothing else.
-fn refuse_trust_and_interrupts(fields: &mut Fields<'_>, mode: Mode, report: &mut Report) {
+/// A card of libfabric's writes what it was given a key of, and nothing else, and does so itself.
+fn refuse_what_is_of_the_host(fields: &mut Fields<'_>, mode: Mode, report: &mut Report) {
+    if let Some(value) = fields.take("stores") {
+        report.mistake(
+            &value.span(),
+            "a network with device libfabric has no `stores`: its cards write by themselves",
+            "leave it out",
+        );
+    }
     if let Some(value) = fields.take("trust") {
         report.mistake(
             &value.span(),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::credit::Room;
 use super::{FOREIGN, ForeignProcess, ListPlace, Mode, range_within};
-use crate::copying::copy_unit;
+use crate::copying::{Stores, UnitWriter};
 use crate::hsl::counters::Tally;
 use crate::hsl::lent_out::LentOut;
 use crate::hsl::put::{
@@ -57,6 +57,7 @@ pub struct HostCard {
     foreign: Option<ForeignProcess>,
     /// and which of it has been offered.
     offered: Vec<Range<u64>>,
+    writer: UnitWriter,
     tally: Arc<Tally>,
 }
 
@@ -122,8 +123,15 @@ impl HostCard {
             sent: VecDeque::with_capacity(SENT_MOST),
             foreign: None,
             offered: Vec::with_capacity(OFFERED_MOST),
+            writer: UnitWriter::new(Stores::Cached),
             tally: Tally::new(),
         }
+    }
+
+    /// The same, of which data is stored like this in the other side's memory.
+    pub(crate) fn stored(mut self, stores: Stores) -> Self {
+        self.writer = UnitWriter::new(stores);
+        self
     }
 
     /// As a card whose owner lies about where data may travel in entries: anywhere in registered
@@ -203,13 +211,13 @@ impl HostCard {
                 // at addresses of its own, and nothing refers to its bytes. (A peer that passes
                 // this side's own memory off as its own gets what it deserves: plain bytes at
                 // other addresses.)
-                unsafe { copy(from, to) };
+                unsafe { copy(&mut self.writer, from, to) };
             }
             Ok(Way::Carried(from)) => {
                 let mut bytes = [0; CARRIED_MOST];
                 let to = NonNull::from(&mut bytes[..from.len()]);
                 // SAFETY: `to` is a local array, and has as many bytes as `from`.
-                unsafe { copy(from, to) };
+                unsafe { copy(&mut self.writer, from, to) };
                 carried = Some((descriptor.remote, bytes));
             }
             Ok(Way::Foreign(from, to)) => {
@@ -336,7 +344,7 @@ impl Reaching for HostCard {
 /// # Safety
 /// `from` is what [`HostCard::check`] found for an entry that is being sent, and `to` is writable,
 /// as long, and not referred to by anybody else.
-unsafe fn copy(from: NonNull<[u8]>, to: NonNull<[u8]>) {
+unsafe fn copy(writer: &mut UnitWriter, from: NonNull<[u8]>, to: NonNull<[u8]>) {
     // SAFETY: `from` is within the local mapping, which is readable and which the card keeps, or
     // what a `Piece` refers to that the caller holds meanwhile, which is valid for reads (its
     // invariant); `to` is as the caller says. They do not overlap: no mapping is at the other's
@@ -347,5 +355,5 @@ unsafe fn copy(from: NonNull<[u8]>, to: NonNull<[u8]>) {
     // memory as shared, and of cells only the thread writes that is here. Other *processes* may
     // access either meanwhile; they are outside of this program's memory model, and any mix of old
     // and new bytes is an acceptable outcome.
-    unsafe { copy_unit(from, to) };
+    unsafe { writer.copy(from, to) };
 }

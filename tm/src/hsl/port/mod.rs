@@ -70,6 +70,7 @@ use super::put::{
     Receiving, Sending, Sent,
 };
 use super::registration::RegistrationLimits;
+use crate::copying::Stores;
 use crate::hsl::violation;
 use crate::lane::{LaneError, ReceivedSlot};
 use crate::local::arrivals::Claimed;
@@ -106,6 +107,8 @@ pub struct PortTuning {
     pub arena_bytes: usize,
     /// How this side learns that something has come. Default: adaptive.
     pub mode: Mode,
+    /// How the emulated card stores what it puts. Default: adaptive.
+    pub stores: Stores,
     /// Whether memory outside of the arena may be posted, which the other side then writes: with
     /// the emulated card through the kernel, over libfabric by a registration, which is kept
     /// beyond the message where registrations are. It is trusted to write none of it later than it
@@ -128,6 +131,7 @@ impl Default for PortTuning {
             buffer_bytes: 1 << 20,
             arena_bytes: 16 << 20,
             mode: Mode::default(),
+            stores: Stores::default(),
             foreign: false,
             registrations: Some(RegistrationLimits::default()),
         }

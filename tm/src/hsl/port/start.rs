@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::layout::{DIALECT, Geometry};
 use super::{Link, Parts, Port, PortDevice, PortTuning};
+use crate::copying::Stores;
 use crate::hsl::host::{Connection, ForeignProcess, HostCard, HostDevice, HostList, Mode};
 use crate::hsl::layout::REGISTERED_AT;
 use crate::hsl::put::Put;
@@ -48,6 +49,7 @@ impl Drop for HostLink {
 #[derive(Debug)]
 pub struct PortStart {
     establishing: LocalEstablishing<PortTerms>,
+    stores: Stores,
 }
 
 impl PortStart {
@@ -59,11 +61,15 @@ impl PortStart {
     /// another user.
     pub fn new(socket: UnixStream, connects: bool, tuning: PortTuning) -> Result<Self, LaneError> {
         Geometry::tuned(&tuning).map_err(LaneError::Misuse)?;
+        let stores = tuning.stores;
         let terms = PortTerms { tuning };
         // A port has no class; that of the greeting is the same at both ends.
         let class = LaneClass::Bulk;
         let establishing = LocalEstablishing::begin(socket.into(), connects, terms, class)?;
-        Ok(Self { establishing })
+        Ok(Self {
+            establishing,
+            stores,
+        })
     }
 
     /// Goes on as far as it can; `None` means *wait until readable and call again*.
@@ -72,7 +78,7 @@ impl PortStart {
     /// When the peer is gone, or said something impossible.
     pub fn advance(&mut self) -> Result<Option<Port>, LaneError> {
         match self.establishing.exchange()? {
-            Some((own, peer, ends)) => Ok(Some(port(own, peer, ends)?)),
+            Some((own, peer, ends)) => Ok(Some(port(own, peer, ends, self.stores)?)),
             None => Ok(None),
         }
     }
@@ -143,12 +149,17 @@ pub(super) fn without_descriptors(tunings: &[PortTuning; 2]) -> Result<[Port; 2]
         connects,
     };
     Ok([
-        port(near.clone(), far.clone(), ends(there.0, back.0, true))?,
-        port(far, near, ends(back.1, there.1, false))?,
+        port(
+            near.clone(),
+            far.clone(),
+            ends(there.0, back.0, true),
+            tunings[0].stores,
+        )?,
+        port(far, near, ends(back.1, there.1, false), tunings[1].stores)?,
     ])
 }
 
-fn port(own: Side, peer: Side, ends: Ends) -> Result<Port, LaneError> {
+fn port(own: Side, peer: Side, ends: Ends, stores: Stores) -> Result<Port, LaneError> {
     let [node, other] = numbers(ends.connects);
     let (sending, bell) = (Arc::new(ends.sending), Arc::new(ends.receiving));
     // The socket that was connected, of which the kernel says who is at the other end. The other
@@ -163,7 +174,7 @@ fn port(own: Side, peer: Side, ends: Ends) -> Result<Port, LaneError> {
         list: peer.geometry.list(),
         bell: Arc::clone(&sending),
     };
-    let mut card = HostCard::new(Arc::clone(&own.memory), peer.geometry.mode, to);
+    let mut card = HostCard::new(Arc::clone(&own.memory), peer.geometry.mode, to).stored(stores);
     if own.geometry.foreign.is_some()
         && let Some(process) = peer.geometry.foreign
     {

@@ -4,6 +4,7 @@ use std::os::unix::net::UnixStream;
 
 use super::super::attack::{OURS, PEER, side};
 use super::super::terms::{receiver, sender};
+use crate::Stores;
 use crate::local::bell::Bell;
 use crate::local::tests::threads::units_travel;
 
@@ -11,7 +12,14 @@ use crate::local::tests::threads::units_travel;
 fn units_travel_between_threads() {
     let (near, far) = (side(), side());
     let (bell, far_bell) = UnixStream::pair().unwrap();
-    let sender = sender(&near, &far, [OURS, PEER], Bell::new(bell.into())).unwrap();
+    let sender = sender(
+        &near,
+        &far,
+        [OURS, PEER],
+        Bell::new(bell.into()),
+        Stores::default(),
+    )
+    .unwrap();
     let receiver = receiver(&far, &near, [PEER, OURS], Bell::new(far_bell.into()));
     units_travel(sender, receiver);
 }

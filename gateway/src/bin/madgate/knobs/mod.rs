@@ -18,6 +18,7 @@ mod value;
 
 use std::fmt;
 
+use madgate_tm::hsl::{Card, Mode};
 use madgate_tm::{Protocol, Tuning};
 use madgate_vchannel::Cluster;
 use madgate_vchannel::cluster::{DEFAULT_MTU, EndpointSettings, GatewaySettings, Handover};
@@ -64,7 +65,7 @@ const LOCAL: &[Protocol] = &[Protocol::Shm, Protocol::Hsl];
 const WAITS: &[&str] = &["sleep", "adaptive 20us", "adaptive 100us", "adaptive 1ms"];
 
 /// Every knob; those that usually change most come first, and are tried first.
-pub(crate) static KNOBS: [Knob; 29] = [
+pub(crate) static KNOBS: [Knob; 30] = [
     Knob {
         section: Section::Channel,
         key: "mtu",
@@ -239,6 +240,14 @@ pub(crate) static KNOBS: [Knob; 29] = [
     },
     Knob {
         section: Section::Network,
+        key: "stores",
+        kind: Kind::Word,
+        meaning: "whether large units go to shared memory through the caches, past them, or as is faster",
+        tried: &["adaptive", "cached", "streaming"],
+        protocols: LOCAL,
+    },
+    Knob {
+        section: Section::Network,
         key: "low_water",
         kind: Kind::Flag,
         meaning: "whether a receiver is woken for a good part of what is coming, or for each arrival",
@@ -389,6 +398,17 @@ impl Name {
         }
     }
 
+    /// Whether the cluster's file may give it this value.
+    pub(crate) fn takes(&self, value: &Value, cluster: &Cluster) -> bool {
+        let interrupts = || *value == Value::Word(Mode::Interrupt.name().to_owned());
+        if self.knob.section != Section::Network || self.knob.key != "mode" || !interrupts() {
+            return true;
+        }
+        // A card of libfabric's does not interrupt.
+        let network = cluster.network_named(&self.of);
+        network.is_some_and(|network| cluster.network(network).tuning.hsl.card == Card::Host)
+    }
+
     /// The value that it has where a file does not say.
     pub(crate) fn default_in(&self, cluster: &Cluster) -> Option<Value> {
         let key = self.knob.key;
@@ -470,14 +490,26 @@ fn of_endpoint(settings: &EndpointSettings, key: &str) -> Option<Value> {
 
 fn of_network(tuning: &Tuning, protocol: Protocol, key: &str) -> Option<Value> {
     let (hsl, shm) = (&tuning.hsl, &tuning.shm);
-    let (slot_bytes, slots, urgent_slots) = match protocol {
-        Protocol::Hsl => (hsl.bulk_slot_bytes, hsl.bulk_slots, hsl.urgent_slots),
-        _ => (shm.bulk_slot_bytes, shm.bulk_slots, shm.urgent_slots),
+    let (slot_bytes, slots, urgent_slots, stores) = match protocol {
+        Protocol::Hsl => (
+            hsl.bulk_slot_bytes,
+            hsl.bulk_slots,
+            hsl.urgent_slots,
+            hsl.stores,
+        ),
+        _ => (
+            shm.bulk_slot_bytes,
+            shm.bulk_slots,
+            shm.urgent_slots,
+            shm.stores,
+        ),
     };
     Some(match key {
         "slot_bytes" => Value::Size(count(slot_bytes)),
         "slots" => Value::Count(count(slots)),
         "urgent_slots" => Value::Count(count(urgent_slots)),
+        // A card of libfabric's stores by itself.
+        "stores" if tuning.hsl.card == Card::Host => Value::Word(stores.name().to_owned()),
         "threshold" => Value::Size(count(tuning.hsl.threshold_bytes)),
         "mode" => Value::Word(tuning.hsl.mode.name().to_owned()),
         "socket_buffer" => Value::Size(count(tuning.tcp.bulk_buffer_bytes)),

@@ -33,6 +33,7 @@ impl Choice {
         let tried = knob.tried.iter();
         let mut values: Vec<Value> = tried
             .filter_map(|text| Value::parse(knob.kind, text).ok())
+            .filter(|value| name.takes(value, cluster))
             .collect();
         if knob.kind == Kind::Pin {
             values.extend(pins(processors));
@@ -412,6 +413,27 @@ handover = "thread"
         );
         let alone = on_route(true, &[0], &["gateway.pin"]);
         assert!(alone[0].contains("no choice"), "{alone:?}");
+    }
+
+    #[test]
+    fn what_cards_of_libfabrics_cannot_is_not_tried() {
+        let on = |card: &str| {
+            let network = format!("protocol = \"hsl\"\ndirectory = \"d\"\n{card}");
+            let protocol = "protocol = \"shm\"\ndirectory = \"d\"";
+            assert!(FILE.contains(protocol), "{FILE}");
+            let cluster = Cluster::parse(&FILE.replace(protocol, &network), ".").unwrap();
+            let chosen = choices(&cluster, "main", &["right"], false, &[0], &[]).unwrap();
+            let values = |key: &str| {
+                let mut all = chosen.choices.iter();
+                let choice = all.find(|choice| choice.name.knob().key == key)?;
+                let values: Vec<String> = choice.values.iter().map(Value::to_string).collect();
+                Some(values.join(" "))
+            };
+            [values("mode"), values("stores")].map(Option::unwrap_or_default)
+        };
+        let stores = "adaptive cached streaming";
+        assert_eq!(on("trust = \"memory\""), ["interrupt adaptive", stores]);
+        assert_eq!(on("device = \"libfabric\""), ["", ""]);
     }
 
     #[test]

@@ -3,6 +3,12 @@
 
 #![allow(unsafe_code)]
 
+mod streaming;
+mod unit_writer;
+
+pub use unit_writer::Stores;
+pub(crate) use unit_writer::UnitWriter;
+
 use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering};
