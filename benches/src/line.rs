@@ -22,6 +22,51 @@ const TOGETHER: u32 = 100;
 /// Tells the other thread to end.
 const END: u64 = u64::MAX;
 
+/// On the same machine, the longest time in which a line passes is at most so many times the shortest.
+const EVEN_WITHIN: f64 = 1.6;
+
+/// How long lines took while several things were measured that are to be compared.
+#[derive(Debug, Default)]
+pub struct Watch {
+    /// Nothing where there is one processor.
+    ns: Samples,
+}
+
+impl Watch {
+    /// Looks how long a line takes now: before each, and after the last.
+    ///
+    /// # Errors
+    ///
+    /// If a thread may not run on one of the processors.
+    pub fn look(&mut self) -> io::Result<()> {
+        if let Some(ns) = passing_ns()? {
+            self.ns.push(ns);
+        }
+        Ok(())
+    }
+
+    /// Whether all had the same machine.
+    pub fn is_even(&self) -> bool {
+        match (self.ns.least(), self.ns.greatest()) {
+            (Some(least), Some(greatest)) => greatest <= EVEN_WITHIN * least,
+            _ => true,
+        }
+    }
+
+    /// How long a line took, in nanoseconds: the median.
+    pub fn median_ns(&self) -> Option<f64> {
+        self.ns.median()
+    }
+
+    /// What these looks have seen.
+    #[cfg(test)]
+    fn of(ns: &[f64]) -> Self {
+        Self {
+            ns: Samples::of(ns.to_vec()),
+        }
+    }
+}
+
 /// A word on a line of its own, and on the one that is fetched along with it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -109,6 +154,16 @@ fn one_way_ns(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_machine_is_the_same_while_lines_take_as_long() {
+        let is_even = |ns: &[f64]| Watch::of(ns).is_even();
+        assert!(is_even(&[50.0, 52.0, 70.0]));
+        assert!(is_even(&[210.0, 190.0]));
+        assert!(!is_even(&[50.0, 52.0, 200.0, 51.0]));
+        assert!(is_even(&[]), "with one processor there is nothing to know");
+        assert_eq!(Watch::of(&[50.0, 60.0, 40.0]).median_ns(), Some(50.0));
+    }
 
     #[test]
     fn a_line_takes_some_time() {

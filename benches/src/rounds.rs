@@ -2,13 +2,15 @@
 //!
 //! What else happens on the machine comes and goes within seconds. So a round measures all
 //! contestants at a point directly after each other before it goes to the next point, every
-//! round starts with another contestant, and what counts is the median over the rounds.
+//! round starts with another contestant, and what counts is the median over the rounds. Where the
+//! [machine changes](crate::line) while they are measured at a point, they are measured there again.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
 use crate::contestant::{Contestant, Measure, Point, Report, RoundArguments, Stage, Timing};
+use crate::line::Watch;
 use crate::process::{PATIENCE, Process};
 use crate::samples::Samples;
 
@@ -16,6 +18,10 @@ use crate::samples::Samples;
 pub const BYTES_PER_GB: f64 = 1e9;
 /// What a GiB is.
 pub const BYTES_PER_GIB: f64 = 1_073_741_824.0;
+
+/// How often all are measured at a point in a round, at most, to find the machine the same from the
+/// first to the last.
+const TRIES: u32 = 3;
 
 /// What was measured of one contestant at one point. What does not apply has no samples.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -32,6 +38,26 @@ pub struct Figures {
     pub half_rtt_us: Samples,
     /// Half of the round trip that 99 of 100 stay below.
     pub half_rtt_p99_us: Samples,
+}
+
+impl Figures {
+    /// Adds those of another round.
+    fn append(&mut self, other: Self) {
+        let Self {
+            gb_per_s,
+            messages_per_s,
+            cpu_s_per_gib,
+            all_cpu_s_per_gib,
+            half_rtt_us,
+            half_rtt_p99_us,
+        } = other;
+        self.gb_per_s.append(gb_per_s);
+        self.messages_per_s.append(messages_per_s);
+        self.cpu_s_per_gib.append(cpu_s_per_gib);
+        self.all_cpu_s_per_gib.append(all_cpu_s_per_gib);
+        self.half_rtt_us.append(half_rtt_us);
+        self.half_rtt_p99_us.append(half_rtt_p99_us);
+    }
 }
 
 /// All figures, by contestant and point.
@@ -62,26 +88,50 @@ pub fn run(
     for round in 0..rounds {
         eprintln!("round {} of {rounds}", round + 1);
         for point in points {
-            for (contestant, _) in in_turn(&present, round) {
-                let name = contestant.name();
-                let what = || {
-                    let Point {
-                        measure,
-                        message_bytes,
-                    } = point;
-                    format!("{name}, {} of {message_bytes} bytes", measure.name())
-                };
-                let figures = results.entry((name, *point)).or_default();
-                contestant
-                    .stage(*point, timing)
-                    .and_then(|stage| measure(stage, *point, timing, figures))
-                    .map_err(|error| {
-                        io::Error::new(error.kind(), format!("{}: {error}", what()))
-                    })?;
+            let all = || in_turn(&present, round).map(|(contestant, _)| &***contestant);
+            for (name, figures) in measure_evenly(all, *point, timing)? {
+                results.entry((name, *point)).or_default().append(figures);
             }
         }
     }
     Ok(results)
+}
+
+/// Measures all contestants at a point, on a machine that is the same for all of them.
+fn measure_evenly<'c, C>(
+    all: impl Fn() -> C,
+    point: Point,
+    timing: Timing,
+) -> io::Result<Vec<(&'static str, Figures)>>
+where
+    C: Iterator<Item = &'c dyn Contestant>,
+{
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let mut line = Watch::default();
+        let mut measured = Vec::new();
+        for contestant in all() {
+            line.look()?;
+            let mut figures = Figures::default();
+            contestant
+                .stage(point, timing)
+                .and_then(|stage| measure(stage, point, timing, &mut figures))
+                .map_err(|error| {
+                    let (name, measure) = (contestant.name(), point.measure.name());
+                    let bytes = point.message_bytes;
+                    let what = format!("{name}, {measure} of {bytes} bytes: {error}");
+                    io::Error::new(error.kind(), what)
+                })?;
+            measured.push((contestant.name(), figures));
+        }
+        line.look()?;
+        if line.is_even() || tries == TRIES {
+            return Ok(measured);
+        }
+        let (measure, bytes) = (point.measure.name(), point.message_bytes);
+        eprintln!("the machine has changed: {measure} of {bytes} bytes once more");
+    }
 }
 
 /// Who is measured when in a round: each round starts with another one.

@@ -22,6 +22,11 @@ impl Samples {
         self.values.push(value);
     }
 
+    /// Adds the values of more rounds.
+    pub fn append(&mut self, others: Self) {
+        self.values.extend(others.values);
+    }
+
     /// The middle value; the mean of the two in the middle where their number is even.
     /// `None` if nothing was measured.
     pub fn median(&self) -> Option<f64> {

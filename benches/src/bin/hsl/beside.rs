@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use madgate_benches::cluster::{BenchNetwork, write_cluster};
 use madgate_benches::contestant::Measure;
-use madgate_benches::line;
+use madgate_benches::line::Watch;
 use madgate_benches::madgate::stage_madgate;
 use madgate_benches::rounds::measure;
 use madgate_benches::samples::Samples;
@@ -121,10 +121,6 @@ impl What {
         }
     }
 }
-
-/// Within a round, the longest time in which a line of memory passes is at most so many times the
-/// shortest: between processors that are moved it takes four times as long.
-const EVEN_WITHIN: f64 = 1.6;
 
 /// Rounds that are measured at most, for each that is to count.
 const ROUNDS_FOR_EACH: usize = 4;
@@ -244,27 +240,7 @@ pub(crate) fn print(quick: bool, json: bool) -> io::Result<()> {
 /// What all contestants of a comparison had in one round.
 struct Round {
     figures: [Option<f64>; 4],
-    /// In how many nanoseconds a line of memory passed, before and after each; nothing where there is
-    /// one processor.
-    line_ns: Samples,
-}
-
-impl Round {
-    /// Looks how fast a line of memory passes now.
-    fn note_line(&mut self) -> io::Result<()> {
-        if let Some(ns) = line::passing_ns()? {
-            self.line_ns.push(ns);
-        }
-        Ok(())
-    }
-
-    /// Whether they had the same machine.
-    fn is_even(&self) -> bool {
-        match (self.line_ns.least(), self.line_ns.greatest()) {
-            (Some(least), Some(greatest)) => greatest <= EVEN_WITHIN * least,
-            _ => true,
-        }
-    }
+    line: Watch,
 }
 
 fn compare(comparison: &Comparison, effort: Effort) -> io::Result<Vec<Line>> {
@@ -280,7 +256,7 @@ fn compare(comparison: &Comparison, effort: Effort) -> io::Result<Vec<Line>> {
             effort.rounds
         );
         let round = measure_round(comparison, effort, number)?;
-        if round.is_even() {
+        if round.line.is_even() {
             even.push(round);
         } else {
             uneven.push(round);
@@ -300,11 +276,11 @@ fn compare(comparison: &Comparison, effort: Effort) -> io::Result<Vec<Line>> {
 fn measure_round(comparison: &Comparison, effort: Effort, number: usize) -> io::Result<Round> {
     let mut round = Round {
         figures: [None; 4],
-        line_ns: Samples::new(),
+        line: Watch::default(),
     };
     let all = comparison.contestants();
     for turn in 0..all.len() {
-        round.note_line()?;
+        round.line.look()?;
         let place = (turn + number) % all.len();
         if all[place] == Contestant::Ucx && ucx::missing().is_some() {
             continue;
@@ -322,7 +298,7 @@ fn measure_round(comparison: &Comparison, effort: Effort, number: usize) -> io::
             Err(error) => return Err(io::Error::new(error.kind(), told(&error))),
         }
     }
-    round.note_line()?;
+    round.line.look()?;
     Ok(round)
 }
 
@@ -330,7 +306,7 @@ fn measure_round(comparison: &Comparison, effort: Effort, number: usize) -> io::
 fn lines(comparison: &Comparison, rounds: &[Round], uneven_rounds: usize) -> Vec<Line> {
     let what = comparison.what;
     let is_least = matches!(what, What::Bandwidth(_));
-    let line_ns = rounds.iter().filter_map(|round| round.line_ns.median());
+    let line_ns = rounds.iter().filter_map(|round| round.line.median_ns());
     let line_ns = Samples::of(line_ns.collect()).median();
     let line = |(place, contestant): (usize, Contestant)| {
         let of_all = |figure: &dyn Fn(&Round) -> Option<f64>| {
@@ -459,31 +435,19 @@ fn messages(what: What, protocol: &'static str, effort: Effort) -> io::Result<f6
 mod tests {
     use super::*;
 
-    fn round(figures: [f64; 4], line_ns: &[f64]) -> Round {
+    fn round(figures: [Option<f64>; 4]) -> Round {
         Round {
-            figures: figures.map(Some),
-            line_ns: Samples::of(line_ns.to_vec()),
+            figures,
+            line: Watch::default(),
         }
-    }
-
-    #[test]
-    fn a_round_counts_if_the_machine_stays_as_it_is() {
-        let with = |line_ns| round([1.0; 4], line_ns).is_even();
-        assert!(with(&[50.0, 52.0, 70.0]));
-        assert!(with(&[210.0, 190.0]));
-        assert!(!with(&[50.0, 52.0, 200.0, 51.0]));
-        assert!(with(&[]), "with one processor there is nothing to know");
     }
 
     #[test]
     fn ratios_are_those_within_a_round() {
         let rounds = [
-            round([1.0, 1.0, 1.4, 1.6], &[50.0]),
-            round([4.0, 2.0, 5.6, 6.4], &[200.0]),
-            Round {
-                figures: [None, Some(9.0), Some(9.0), Some(9.0)],
-                line_ns: Samples::of(vec![50.0]),
-            },
+            round([1.0, 1.0, 1.4, 1.6].map(Some)),
+            round([4.0, 2.0, 5.6, 6.4].map(Some)),
+            round([None, Some(9.0), Some(9.0), Some(9.0)]),
         ];
         let lines = lines(&COMPARISONS[0], &rounds, 0);
         let of = |name| lines.iter().find(|line| line.contestant == name).unwrap();
@@ -497,6 +461,5 @@ mod tests {
             (of("shm").ratio, of("shm").is_met),
             (Some(1.6), Some(false))
         );
-        assert_eq!(of("hsl").line_ns, Some(50.0));
     }
 }
