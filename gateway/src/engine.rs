@@ -420,6 +420,13 @@ impl Engine {
 
     // ---- links ------------------------------------------------------------------------
 
+    /// Whether frames wait to be sent on a link.
+    fn is_awaited(&self, link: &Link) -> bool {
+        let shared = self.lock();
+        let waits = |lane| shared.transit.has_queued(link.transit, lane);
+        [Lane::Urgent, Lane::Bulk].into_iter().any(waits)
+    }
+
     /// Closes a link, once: its flows are forgotten, their other ends told, and both threads
     /// of its network let go of it. Not to be called with the link's output locked.
     pub(crate) fn close_link(&self, link: &Arc<Link>, fault: &Fault, touched: &mut Touched) {
@@ -431,7 +438,10 @@ impl Engine {
             add(&self.tally.misbehaved, 1);
             Some(&self.complaints)
         } else {
-            fault.is_breakage().then_some(&self.breakages)
+            // A node that leaves may close its socket while something is still sent to it that it has no
+            // use for: an answer, or credit. Nothing is lost by that.
+            let has_left = fault.is_reset() && !self.is_awaited(link);
+            (fault.is_breakage() && !has_left).then_some(&self.breakages)
         };
         match complaints.map(|complaints| complaints.may_warn(self.now())) {
             Some(Some(withheld)) => {

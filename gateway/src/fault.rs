@@ -1,5 +1,7 @@
 //! What a member can do wrong; its link is closed for it, and nothing else.
 
+use std::io::ErrorKind;
+
 use madgate_bmm::OutboxError;
 use madgate_gtm::wire::WireError;
 use madgate_gtm::{Kind, Violation};
@@ -58,6 +60,19 @@ impl Fault {
         )
     }
 
+    /// Whether it broke in the way in which it also does when the peer closes it too early.
+    pub(crate) fn is_reset(&self) -> bool {
+        let (Self::Lane(LaneError::Broken(error))
+        | Self::Outbox(OutboxError::Lane(LaneError::Broken(error)))) = self
+        else {
+            return false;
+        };
+        matches!(
+            error.kind(),
+            ErrorKind::ConnectionReset | ErrorKind::BrokenPipe
+        )
+    }
+
     /// Whether the peer did what no node of this version does.
     pub(crate) const fn is_misbehaviour(&self) -> bool {
         matches!(
@@ -71,5 +86,25 @@ impl Fault {
                 | Self::SplitFrame
                 | Self::Lane(LaneError::Peer { .. })
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn a_reset_is_told_from_other_breakages() {
+        let broken = |kind: ErrorKind| LaneError::Broken(io::Error::from(kind));
+        for kind in [ErrorKind::ConnectionReset, ErrorKind::BrokenPipe] {
+            assert!(Fault::from(broken(kind)).is_reset());
+            assert!(Fault::from(OutboxError::Lane(broken(kind))).is_reset());
+        }
+        let silent = Fault::from(broken(ErrorKind::TimedOut));
+        assert!(silent.is_breakage() && !silent.is_reset());
+        assert!(!Fault::from(LaneError::Closed).is_reset());
+        assert!(!Fault::Replaced.is_reset());
     }
 }
