@@ -335,8 +335,9 @@ pub enum LaneError {
     /// The peer closed its end, or its process ended.
     #[error("the peer closed the connection")]
     Closed,
-    /// The system reports that the connection broke.
-    #[error("the connection broke: {0}")]
+    /// The system reports that the connection broke, or that it has no way to make it
+    /// ([`Unsupported`](io::ErrorKind::Unsupported)).
+    #[error("{}{}", what_broke(.0), .0)]
     Broken(#[from] io::Error),
     /// The peer did something that the protocol does not allow.
     #[error("the peer breaks the {protocol} protocol: {what}")]
@@ -352,4 +353,28 @@ pub enum LaneError {
     /// The caller asked a dynamic lane for slots, or a static lane for a stream.
     #[error("this lane does not work with {0}")]
     WrongShape(&'static str),
+}
+
+/// What was there has broken; what cannot be had was not there.
+fn what_broke(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::Unsupported => "",
+        _ => "the connection broke: ",
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_had_has_not_broken() {
+        let told = |kind| LaneError::from(io::Error::new(kind, "such and such")).to_string();
+        assert_eq!(
+            told(io::ErrorKind::TimedOut),
+            "the connection broke: such and such"
+        );
+        assert_eq!(told(io::ErrorKind::Unsupported), "such and such");
+    }
 }
