@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use madgate_vchannel::cluster::{MTU_BOUNDS, format_size, parse_duration, parse_size};
 use serde::Serialize;
 
+use super::chart::Axis;
 use crate::files::wire::count;
 use crate::service::order::MAX_MESSAGE_BYTES;
 
@@ -198,6 +199,14 @@ impl Kind {
             Self::Pingpong | Self::Loaded => "half round trip, us",
             Self::Flood => "messages per second",
             Self::Ping | Self::Stream | Self::Many => "MB/s",
+        }
+    }
+
+    /// What that is drawn over.
+    pub(super) const fn axis(self) -> Axis {
+        match self {
+            Self::Loaded => Axis::Loads,
+            _ => Axis::Sizes,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Curves over the size of messages, as SVG and for the terminal.
+//! Curves over the size of messages or a load, as SVG and for the terminal.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -14,15 +14,67 @@ use crate::files::wire::count;
 const PIXELS: (u32, u32) = (960, 600);
 /// Of the longest bar in the terminal.
 const BAR_COLUMNS: f64 = 40.0;
-/// Ticks at the axis of sizes, at most.
+/// Ticks at the axis below, at most.
 const TICKS: usize = 12;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+
+/// What the curves are over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Axis {
+    /// Bytes of a message, by powers of two.
+    #[default]
+    Sizes,
+    /// Percent of a load.
+    Loads,
+}
+
+impl Axis {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Sizes => "message size",
+            Self::Loads => "load, percent",
+        }
+    }
+
+    fn place(self, at: usize) -> f64 {
+        match self {
+            // Nothing is drawn at one byte.
+            Self::Sizes => crate::units::float(count(at.max(1))).log2(),
+            Self::Loads => crate::units::float(count(at)),
+        }
+    }
+
+    /// What is free at both sides of the points.
+    const fn margin(self) -> f64 {
+        match self {
+            Self::Sizes => 0.5,
+            Self::Loads => 5.0,
+        }
+    }
+
+    /// What a tick says; ticks between powers of two say nothing.
+    fn tick(self, place: f64) -> String {
+        match self {
+            Self::Sizes if place.fract() == 0.0 => format_size(count(whole(place.exp2()))),
+            Self::Sizes => String::new(),
+            Self::Loads => format!("{place:.0}"),
+        }
+    }
+
+    fn label(self, at: usize) -> String {
+        match self {
+            Self::Sizes => format_size(count(at)),
+            Self::Loads => format!("{at} %"),
+        }
+    }
+}
 
 /// Curves, all in one unit.
 #[derive(Debug, Default)]
 pub(super) struct Chart {
     pub(super) title: String,
+    pub(super) axis: Axis,
     /// What is measured, with its unit.
     pub(super) measure: String,
     pub(super) curves: Vec<Curve>,
@@ -31,13 +83,13 @@ pub(super) struct Chart {
 #[derive(Debug)]
 pub(super) struct Curve {
     pub(super) name: String,
-    /// Sizes of messages, and what was measured.
+    /// Where on the axis, and what was measured.
     pub(super) points: Vec<(usize, f64)>,
 }
 
 impl Chart {
     /// Adds a point to the curve of this name.
-    pub(super) fn add(&mut self, name: &str, message_bytes: usize, value: f64) {
+    pub(super) fn add(&mut self, name: &str, at: usize, value: f64) {
         let place = self.curves.iter().position(|curve| curve.name == name);
         let place = place.unwrap_or_else(|| {
             self.curves.push(Curve {
@@ -47,8 +99,8 @@ impl Chart {
             self.curves.len() - 1
         });
         let points = &mut self.curves[place].points;
-        points.push((message_bytes, value));
-        points.sort_by_key(|(bytes, _)| *bytes);
+        points.push((at, value));
+        points.sort_by_key(|(at, _)| *at);
     }
 
     fn points(&self) -> impl Iterator<Item = &(usize, f64)> {
@@ -59,13 +111,13 @@ impl Chart {
         self.points().map(|(_, value)| *value).fold(0.0, f64::max)
     }
 
-    /// The powers of two that all sizes lie between. Nothing is drawn at one byte.
-    fn exponents(&self) -> Range<f64> {
-        let exponents = || self.points().map(|(bytes, _)| exponent(*bytes));
-        let least = exponents().fold(f64::INFINITY, f64::min);
-        let most = exponents().fold(0.0, f64::max);
-        let least = least.min(most);
-        (least - 0.5)..(most + 0.5)
+    /// Which part of the axis all points lie in.
+    fn span(&self) -> Range<f64> {
+        let places = || self.points().map(|(at, _)| self.axis.place(*at));
+        let least = places().fold(f64::INFINITY, f64::min);
+        let most = places().fold(0.0, f64::max);
+        let (least, margin) = (least.min(most), self.axis.margin());
+        (least - margin)..(most + margin)
     }
 
     fn draw(&self, area: &Area<'_>) -> Result<(), Box<dyn Error>> {
@@ -75,18 +127,21 @@ impl Chart {
             .margin(16)
             .x_label_area_size(48)
             .y_label_area_size(80)
-            .build_cartesian_2d(self.exponents(), 0.0..highest)?;
+            .build_cartesian_2d(self.span(), 0.0..highest)?;
         chart
             .configure_mesh()
-            .x_desc("message size")
+            .x_desc(self.axis.name())
             .y_desc(&*self.measure)
             .x_labels(TICKS)
-            .x_label_formatter(&|exponent| size_at(*exponent))
+            .x_label_formatter(&|place| self.axis.tick(*place))
             .light_line_style(WHITE)
             .draw()?;
         for (number, curve) in self.curves.iter().enumerate() {
             let color = Palette99::pick(number).to_rgba();
-            let points = || curve.points.iter().map(|(x, y)| (exponent(*x), *y));
+            let points = || {
+                let place = |(at, value): &(usize, f64)| (self.axis.place(*at), *value);
+                curve.points.iter().map(place)
+            };
             chart
                 .draw_series(LineSeries::new(points(), color.stroke_width(2)))?
                 .label(&*curve.name)
@@ -108,10 +163,10 @@ impl Chart {
         let largest = self.largest();
         for curve in &self.curves {
             let _ = writeln!(text, "  {}", curve.name);
-            for (bytes, value) in &curve.points {
+            for (at, value) in &curve.points {
                 let part = if largest > 0.0 { value / largest } else { 0.0 };
-                let size = format_size(count(*bytes));
-                let _ = writeln!(text, "  {size:>8} {:<40} {value:.1}", bar(part));
+                let at = self.axis.label(*at);
+                let _ = writeln!(text, "  {at:>8} {:<40} {value:.1}", bar(part));
             }
         }
         text
@@ -147,19 +202,6 @@ fn bar(part: f64) -> String {
     "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
 }
 
-fn exponent(bytes: usize) -> f64 {
-    crate::units::float(count(bytes.max(1))).log2()
-}
-
-/// The size that a tick is at; ticks between powers of two have none.
-fn size_at(exponent: f64) -> String {
-    if exponent.fract() == 0.0 {
-        format_size(count(whole(exponent.exp2())))
-    } else {
-        String::new()
-    }
-}
-
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -175,8 +217,27 @@ mod tests {
 
     #[test]
     fn ticks_are_at_powers_of_two() {
-        assert_eq!(size_at(16.0), "64KiB");
-        assert_eq!(size_at(16.5), "");
+        assert_eq!(Axis::Sizes.tick(16.0), "64KiB");
+        assert_eq!(Axis::Sizes.tick(16.5), "");
+    }
+
+    #[test]
+    fn loads_are_drawn_by_percent() {
+        let mut chart = Chart {
+            axis: Axis::Loads,
+            ..Chart::default()
+        };
+        for (percent, value) in [(0, 10.0), (50, 20.0), (100, 80.0)] {
+            chart.add("p50, 8B", percent, value);
+        }
+        assert_eq!(chart.span(), -5.0..105.0);
+        let text = chart.text();
+        for line in ["0 % █████ ", "50 % ██████████ ", "100 % ████"]
+        {
+            assert!(text.contains(line), "{line}: {text}");
+        }
+        let svg = svg(&[chart]).unwrap();
+        assert!(svg.contains("load, percent") && !svg.contains("message size"));
     }
 
     fn chart() -> Chart {

@@ -248,18 +248,26 @@ impl Figures {
     /// each kind is about. What was measured `beside` the size is part of each curve's name.
     pub(super) fn chart(&self, by_messages: bool, beside: &str, chart: &mut Chart) {
         let bytes = self.message_bytes();
-        let mut add = |name: &str, value| chart.add(&format!("{name}{beside}"), bytes, value);
+        let load = match self {
+            Self::Latency(one) => one.load,
+            _ => None,
+        };
+        let size = match load {
+            Some(_) => format!(", {}", format_size(count(bytes))),
+            None => String::new(),
+        };
+        // Both are no more than a few hundred.
+        let percent = load.map(|(percent, _)| usize::try_from(percent).unwrap_or(usize::MAX));
+        let at = percent.unwrap_or(bytes);
+        let mut add = |name: &str, value| chart.add(&format!("{name}{size}{beside}"), at, value);
         match self {
             Self::Latency(one) => {
-                let load = one
-                    .load
-                    .map_or_else(String::new, |(percent, _)| format!(", load {percent} %"));
                 for (name, value) in [
                     ("p50", one.times.p50_us),
                     ("p90", one.times.p90_us),
                     ("p99", one.times.p99_us),
                 ] {
-                    add(&format!("{name}{load}"), value);
+                    add(name, value);
                 }
             }
             Self::OneWay(one) => add("one message at a time", one.mb_per_s),

@@ -167,6 +167,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
                 arguments.to.join(",")
             ),
             measure: kind.measure().to_owned(),
+            axis: kind.axis(),
             ..Chart::default()
         },
     };
