@@ -105,7 +105,10 @@ mod tests {
         let lengths = [
             0, 1, 7, 8, 9, 63, 64, 65, 127, 128, 129, 200, 511, 512, 513, 1024, 1030, 3000,
         ];
-        for (at, start) in [(0, 0), (64, 1), (67, 8), (72, 3)] {
+        let places = [(67, 8), (0, 0), (64, 1), (72, 3)];
+        // Under miri each byte takes long.
+        let tried = if cfg!(miri) { 1 } else { places.len() };
+        for (at, start) in places.into_iter().take(tried) {
             for length in lengths {
                 let unit = &bytes[start..start + length];
                 let copied = |copy: fn(NonNull<[u8]>, NonNull<[u8]>)| {

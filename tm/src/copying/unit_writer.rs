@@ -224,7 +224,13 @@ mod tests {
         let bytes: Vec<u8> = (0..=250).cycle().take(LARGE_BYTES + 400).collect();
         for stores in Stores::ALL {
             let mut writer = UnitWriter::new(stores);
-            for start in [0, 1, 48, 63] {
+            // Under miri each byte takes long.
+            let starts = if cfg!(miri) {
+                &[1][..]
+            } else {
+                &[0, 1, 48, 63]
+            };
+            for &start in starts {
                 for length in [LARGE_BYTES - 1, LARGE_BYTES, LARGE_BYTES + 65] {
                     let unit = &bytes[start..start + length];
                     let mut target = vec![0; length + 200];
