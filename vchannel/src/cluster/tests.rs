@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use madgate_tm::hsl::Card;
-use madgate_tm::{Endpoint, TcpTuning};
+use madgate_tm::{Endpoint, Stores, TcpTuning};
 
 use super::*;
 
@@ -608,6 +608,30 @@ fn remote_write_is_described() {
     let error = changed(shm, "protocol = \"shm\"\ntrust = \"memory\"");
     let error = error.unwrap_err().to_string();
     assert!(error.contains("no `trust`"), "{error}");
+}
+
+#[test]
+fn how_units_are_stored_is_said_where_nodes_share_memory() {
+    let shm = "protocol = \"shm\"";
+    for stores in Stores::ALL {
+        let keys = format!("stores = \"{}\"", stores.name());
+        let tuning = |protocol: &str| {
+            let cluster = changed(shm, &format!("protocol = {protocol}\n{keys}")).unwrap();
+            cluster.networks()[1].tuning.clone()
+        };
+        assert_eq!(tuning("\"shm\"").shm.stores, stores);
+        assert_eq!(tuning("\"hsl\"\ntrust = \"memory\"").hsl.stores, stores);
+    }
+    let said = |keys: &str| changed(shm, keys).unwrap_err().to_string();
+    let unknown = said("protocol = \"shm\"\nstores = \"fast\"");
+    assert!(unknown.contains("\"streaming\""), "{unknown}");
+    for other in ["\"tcp\"", "\"hsl\"\ndevice = \"libfabric\""] {
+        let none = said(&format!("protocol = {other}\nstores = \"cached\""));
+        assert!(none.contains("no `stores`"), "{none}");
+    }
+    // Each node may have its own.
+    let streaming = changed(shm, "protocol = \"shm\"\nstores = \"streaming\"").unwrap();
+    assert_eq!(streaming.digest(), demo().digest(), "tuning is no meaning");
 }
 
 #[test]
