@@ -20,21 +20,15 @@ pub(super) unsafe fn stream(from: *const u8, to: *mut u8, length: usize) {
     let head = to.align_offset(LINE_BYTES).min(length);
     let lines = (length - head) / LINE_BYTES;
     let middle = lines * LINE_BYTES;
-    // SAFETY: all three are parts of both, one after the other (the caller's promise); the second
-    // begins where `to` is aligned to a line, or is empty.
-    unsafe {
-        copy(from, to, head);
-    }
+    // SAFETY: `head` is at most the length (the caller's promise).
+    unsafe { copy(from, to, head) };
     let (from, to) = (from.wrapping_add(head), to.wrapping_add(head));
-    // SAFETY: as above.
-    unsafe {
-        stream_lines(from, to, lines);
-    }
+    // SAFETY: so many lines are left behind the head, where `to` is aligned to a line; if that is
+    // not within the length, there are none.
+    unsafe { stream_lines(from, to, lines) };
     let (from, to) = (from.wrapping_add(middle), to.wrapping_add(middle));
-    // SAFETY: as above.
-    unsafe {
-        copy(from, to, length - head - middle);
-    }
+    // SAFETY: this is the rest of both.
+    unsafe { copy(from, to, length - head - middle) };
 }
 
 /// Streams whole lines.
@@ -65,4 +59,57 @@ unsafe fn stream_lines(from: *const u8, to: *mut u8, lines: usize) {
 unsafe fn stream_lines(from: *const u8, to: *mut u8, lines: usize) {
     // SAFETY: as the caller promises.
     unsafe { copy(from, to, lines * LINE_BYTES) };
+}
+
+#[cfg(test)]
+#[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
+mod tests {
+    use std::sync::atomic::{AtomicU8, Ordering};
+    use std::thread;
+
+    use super::*;
+
+    const BYTES: usize = 64 << 10;
+    const ROUNDS: u8 = 250;
+
+    /// What one side writes and the other reads, at any time.
+    #[repr(align(64))]
+    struct Shared([AtomicU8; BYTES]);
+
+    /// Without the fence some lines of nearly each round are old ones.
+    #[test]
+    fn who_is_told_of_what_was_streamed_finds_it() {
+        let shared = Box::new(Shared([const { AtomicU8::new(0) }; BYTES]));
+        let (told, read) = (AtomicU8::new(0), AtomicU8::new(0));
+        thread::scope(|scope| {
+            let (shared, told, read) = (&*shared, &told, &read);
+            let reader = scope.spawn(move || {
+                let mut stale = 0;
+                for round in 1..=ROUNDS {
+                    while told.load(Ordering::Acquire) != round {
+                        thread::yield_now();
+                    }
+                    // What was written last is the first to be missed.
+                    let lines = shared.0.iter().rev().step_by(LINE_BYTES);
+                    stale += lines
+                        .filter(|byte| byte.load(Ordering::Relaxed) != round)
+                        .count();
+                    read.store(round, Ordering::Release);
+                }
+                stale
+            });
+            for round in 1..=ROUNDS {
+                let from = vec![round; BYTES];
+                let to = shared.0.as_ptr().cast::<u8>().cast_mut();
+                // SAFETY: both have so many bytes, and atomics may be written by who only shares
+                // them. The reader reads none before it is told.
+                unsafe { stream(from.as_ptr(), to, BYTES) };
+                told.store(round, Ordering::Release);
+                while read.load(Ordering::Acquire) != round {
+                    thread::yield_now();
+                }
+            }
+            assert_eq!(reader.join().unwrap(), 0, "lines were stale");
+        });
+    }
 }
