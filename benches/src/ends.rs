@@ -76,7 +76,7 @@ pub struct PingReport {
     /// Half of the median round trip. Those that are so short that a look at the clock would count
     /// are timed some at a time, and count as their mean.
     pub half_rtt_us: f64,
-    /// Half of the round trip that 99 of 100 stay below.
+    /// Half of the round trip that 99 of 100 stay below; of means, where those are what is timed.
     pub half_rtt_p99_us: f64,
     /// Round trips measured.
     pub round_trips: u64,

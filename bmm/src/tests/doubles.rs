@@ -110,6 +110,8 @@ pub(super) struct StaticLane {
     pub(super) is_generous: bool,
     /// Sends units from where they are.
     pub(super) gathers: bool,
+    /// How many units it was given whole.
+    pub(super) whole: usize,
     pub(super) commits: Vec<Vec<u8>>,
 }
 
@@ -122,6 +124,7 @@ impl StaticLane {
             next: 0,
             lent: HashSet::new(),
             gathers: false,
+            whole: 0,
             commits: Vec::new(),
         }
     }
@@ -180,6 +183,7 @@ impl LaneSender for StaticLane {
             filled += piece.copy_to(&mut unit[filled..]);
         }
         self.commits.push(unit);
+        self.whole += 1;
         Ok(true)
     }
 

@@ -152,6 +152,26 @@ fn a_filled_slot_passes_what_waits_for_a_slot() {
 }
 
 #[test]
+fn what_shares_its_slot_with_no_other_like_it_is_left_to_the_lane() {
+    let least = 16 << 10;
+    for (slot_bytes, length, whole) in [
+        (20 << 10, least - 1, 0),
+        (20 << 10, least, 1),
+        (64 << 10, 32 << 10, 0),
+        (64 << 10, (32 << 10) + 1, 1),
+    ] {
+        let mut lane = StaticLane::new(slot_bytes, vec![]);
+        let mut outbox = outbox(&lane, Policy::Gathering);
+        outbox.push(shared(0, length), 0);
+        let (flushed, left) = flush(&mut outbox, &mut lane);
+        assert_eq!((flushed.unwrap().bytes, &left[..]), (length, &[0][..]));
+        assert_eq!(lane.whole, whole, "{length} of {slot_bytes} bytes");
+        // By whomever.
+        assert_eq!(outbox.counters().copies, 1);
+    }
+}
+
+#[test]
 fn a_unit_larger_than_a_slot_is_an_error_and_nothing_of_it_leaves() {
     let mut lane = StaticLane::new(100, vec![]);
     let mut outbox = outbox(&lane, Policy::Gathering);

@@ -40,7 +40,7 @@ mod shm {
     use super::{Endpoint, LINKS, Rig, Tuning};
     use crate::{ShmTuning, Stores};
 
-    fn rig_with(stores: Stores) -> Rig {
+    pub(super) fn rig_with(stores: Stores) -> Rig {
         let folder = tempfile::tempdir().unwrap();
         let endpoint = Endpoint::Shm {
             directory: folder.path().to_owned(),
@@ -91,7 +91,7 @@ mod hsl {
         rig_with(mode, Stores::Adaptive)
     }
 
-    fn rig_with(mode: Mode, stores: Stores) -> Rig {
+    pub(super) fn rig_with(mode: Mode, stores: Stores) -> Rig {
         let folder = tempfile::tempdir().unwrap();
         let endpoint = Endpoint::Hsl {
             directory: folder.path().to_owned(),
@@ -212,5 +212,24 @@ mod hsl {
         provider!(shm, "shm", Adaptive, false);
         provider!(shm_polling, "shm", Polling, false);
         provider!(sockets, "sockets", Adaptive, false);
+    }
+}
+
+/// What no case can see: all ways bring the same bytes.
+#[test]
+fn lanes_store_as_they_are_told() {
+    use super::meeting::Pair;
+    use crate::hsl::Mode;
+    use crate::{LaneClass, Stores};
+
+    for stores in Stores::ALL {
+        for rig in [shm::rig_with(stores), hsl::rig_with(Mode::Polling, stores)] {
+            let pair = Pair::new(&rig, LaneClass::Bulk);
+            for lane in [&pair.dialer, &pair.acceptor] {
+                let said = format!("{:?}", lane.sender);
+                let wanted = format!("UnitWriter {{ stores: {stores:?}");
+                assert!(said.contains(&wanted), "{stores:?}: {said}");
+            }
+        }
     }
 }

@@ -170,8 +170,10 @@ struct Line {
     is_met: Option<bool>,
     /// How long a line of memory took between the processors, in nanoseconds: the median.
     line_ns: Option<f64>,
-    /// Rounds that do not count, as that changed.
+    /// Rounds that do not count, as that changed,
     uneven_rounds: usize,
+    /// and those that count all the same, for want of others.
+    uneven_counted: usize,
 }
 
 /// Measures, and prints what was measured.
@@ -228,9 +230,13 @@ pub(crate) fn print(quick: bool, json: bool) -> io::Result<()> {
             0 => String::new(),
             count => format!("; {count} more rounds do not count, as that changed in them"),
         };
+        let counted = match line.uneven_counted {
+            0 => String::new(),
+            count => format!("; {count} count although it did"),
+        };
         writeln!(
             stdout,
-            "{}: a line of memory took {ns:.0} ns between both processors{uneven}.",
+            "{}: a line of memory took {ns:.0} ns between both processors{uneven}{counted}.",
             line.figure
         )?;
     }
@@ -269,7 +275,7 @@ fn compare(comparison: &Comparison, effort: Effort) -> io::Result<Vec<Line>> {
         );
         even.extend(uneven.drain(..missing));
     }
-    Ok(lines(comparison, &even, uneven.len()))
+    Ok(lines(comparison, &even, [uneven.len(), missing]))
 }
 
 /// Measures all contestants of a comparison, each round beginning with another one.
@@ -303,7 +309,10 @@ fn measure_round(comparison: &Comparison, effort: Effort, number: usize) -> io::
 }
 
 /// What the rounds say of each contestant.
-fn lines(comparison: &Comparison, rounds: &[Round], uneven_rounds: usize) -> Vec<Line> {
+///
+/// `uneven` are the rounds in which the machine changed: those that do not count, and those that do.
+fn lines(comparison: &Comparison, rounds: &[Round], uneven: [usize; 2]) -> Vec<Line> {
+    let [uneven_rounds, uneven_counted] = uneven;
     let what = comparison.what;
     let is_least = matches!(what, What::Bandwidth(_));
     let line_ns = rounds.iter().filter_map(|round| round.line.median_ns());
@@ -339,6 +348,7 @@ fn lines(comparison: &Comparison, rounds: &[Round], uneven_rounds: usize) -> Vec
             is_met: ratio.zip(wanted).map(is_met),
             line_ns,
             uneven_rounds,
+            uneven_counted,
         })
     };
     let contestants = comparison.contestants().into_iter();
@@ -449,7 +459,7 @@ mod tests {
             round([4.0, 2.0, 5.6, 6.4].map(Some)),
             round([None, Some(9.0), Some(9.0), Some(9.0)]),
         ];
-        let lines = lines(&COMPARISONS[0], &rounds, 0);
+        let lines = lines(&COMPARISONS[0], &rounds, [0, 0]);
         let of = |name| lines.iter().find(|line| line.contestant == name).unwrap();
         assert_eq!((of("ucx").median, of("ucx").ratio), (2.5, None));
         assert_eq!(

@@ -107,7 +107,7 @@ pub struct PortTuning {
     pub arena_bytes: usize,
     /// How this side learns that something has come. Default: adaptive.
     pub mode: Mode,
-    /// How the emulated card stores what it puts. Default: adaptive.
+    /// How the emulated card stores what it puts in registered memory. Default: adaptive.
     pub stores: Stores,
     /// Whether memory outside of the arena may be posted, which the other side then writes: with
     /// the emulated card through the kernel, over libfabric by a registration, which is kept
