@@ -10,8 +10,8 @@ use crate::outbox::{Borrowed, Copies, Outbox, OutboxError, Tagged};
 /// receiver one look.
 const GATHERED_LEAST: usize = 4 << 10;
 
-/// What a lane that copies units itself may have a faster way for. Smaller units share slots also where two of them do not fit into one: what is left of it may do for
-/// others.
+/// A lane that copies units itself may have a faster way for those from this size on. Smaller ones share
+/// slots also where two of them do not fit into one: what is left of it may do for others.
 const WHOLE_LEAST: usize = 16 << 10;
 
 impl<T> Outbox<T> {

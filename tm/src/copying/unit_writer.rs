@@ -185,7 +185,7 @@ impl UnitWriter {
 }
 
 #[cfg(test)]
-#[cfg(not(loom))]
+#[cfg(all(target_arch = "x86_64", not(loom)))]
 mod tests {
     use super::*;
 

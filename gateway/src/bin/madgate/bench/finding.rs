@@ -256,7 +256,6 @@ impl Figures {
             Some(_) => format!(", {}", format_size(count(bytes))),
             None => String::new(),
         };
-        // Both are no more than a few hundred.
         let percent = load.map(|(percent, _)| usize::try_from(percent).unwrap_or(usize::MAX));
         let at = percent.unwrap_or(bytes);
         let mut add = |name: &str, value| chart.add(&format!("{name}{size}{beside}"), at, value);
