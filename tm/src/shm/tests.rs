@@ -1,6 +1,7 @@
 //! A peer that writes what it should not: lanes over real memory, with its side in the
 //! hands of the test.
 
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 
 use super::entry::Entry;
@@ -21,7 +22,7 @@ struct Attack {
     sender: ShmSender,
     receiver: ShmReceiver,
     memory: OwnMemory,
-    bells: [UnixStream; 2],
+    bells: Vec<UnixStream>,
 }
 
 const SLOTS: u32 = 4;
@@ -47,7 +48,7 @@ fn attack() -> Attack {
         sender: ShmSender::new(&own, &peer, Bell::new(sending.into()), Stores::default()),
         receiver: receiver(&own, &peer, Bell::new(receiving.into())),
         memory,
-        bells: [far_sending, far_receiving],
+        bells: vec![far_sending, far_receiving],
     }
 }
 
@@ -58,6 +59,15 @@ impl Attack {
 
     fn returner(&self) -> RingWriter<OwnWords, 1> {
         RingWriter::new(self.memory.words(RETURN_AT, SLOTS as usize))
+    }
+
+    /// The peer is gone. Not by closing alone: a process that another test starts holds what this
+    /// one has open until it runs its program.
+    fn hang_up(&mut self) {
+        for bell in self.bells.drain(..) {
+            // Miri does not know it, and starts no processes.
+            let _ = bell.shutdown(Shutdown::Both);
+        }
     }
 }
 
@@ -198,7 +208,7 @@ fn what_is_committed_before_death_is_received() {
     let mut attack = attack();
     let mut publisher = attack.publisher();
     publisher.publish(Entry { slot: 3, length: 7 }.to_words());
-    attack.bells = [UnixStream::pair().unwrap().0, UnixStream::pair().unwrap().0];
+    attack.hang_up();
     assert!(!attack.receiver.arm().unwrap(), "something is there");
     assert_eq!(
         attack.receiver.try_receive_slot().unwrap().unwrap().len(),
@@ -217,7 +227,7 @@ fn what_is_committed_before_death_is_received() {
 fn death_is_noticed_by_polling_alone() {
     let mut attack = attack();
     let lent: Vec<_> = std::iter::from_fn(|| attack.sender.try_lend().unwrap()).collect();
-    attack.bells = [UnixStream::pair().unwrap().0, UnixStream::pair().unwrap().0];
+    attack.hang_up();
     while attack.receiver.try_receive_slot().is_ok() {}
     while attack.sender.try_lend().is_ok() {}
     drop(lent);
