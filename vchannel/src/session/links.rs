@@ -20,6 +20,11 @@ pub(crate) const CONTROL_BYTES_MOST: usize = 1024 * HEADER_BYTES;
 /// Bytes that are taken from flows for a lane before it has sent them.
 pub(crate) const OUTBOX_BYTES: usize = 256 << 10;
 
+/// The same for a lane of large frames, as long as it takes whatever it is offered: what one call or
+/// one wake-up costs is then shared by more. What comes later waits behind it, which where a lane is
+/// slow must be little.
+pub(crate) const OUTBOX_BYTES_MOST: usize = 1 << 20;
+
 /// A link of this endpoint: one that it dialled, to send, or one that it accepted. Both carry
 /// messages both ways.
 #[derive(Debug)]
@@ -149,6 +154,9 @@ pub(crate) struct LaneOutput {
     /// [`Core::note_blocked`]: super::core::Core::note_blocked
     /// [`Inner::watch`]: super::Inner::watch
     pub(crate) is_blocked: bool,
+    /// Bytes that may wait in its outbox now, and what that may become.
+    room: usize,
+    room_most: usize,
 }
 
 impl LinkOutput {
@@ -167,8 +175,8 @@ impl LinkOutput {
             only_stores: urgent.only_stores(),
             largest_fragment,
             lanes: Mutex::new(Lanes {
-                urgent: LaneOutput::new(urgent, policy),
-                bulk: LaneOutput::new(bulk, policy),
+                urgent: LaneOutput::new(urgent, policy, OUTBOX_BYTES),
+                bulk: LaneOutput::new(bulk, policy, OUTBOX_BYTES_MOST),
             }),
             missed: AtomicBool::new(false),
         }
@@ -229,13 +237,15 @@ impl Lanes {
 }
 
 impl LaneOutput {
-    fn new(sender: Box<dyn LaneSender>, policy: Policy) -> Self {
+    fn new(sender: Box<dyn LaneSender>, policy: Policy, room_most: usize) -> Self {
         let outbox = Outbox::new(sender.shape(), policy, first_frame_bytes);
         Self {
             sender,
             outbox,
             frame: [0; ALONE_BYTES],
             is_blocked: false,
+            room: OUTBOX_BYTES,
+            room_most,
         }
     }
 
@@ -252,6 +262,11 @@ impl LaneOutput {
         }
         let flushed = self.outbox.flush(&mut *self.sender, |(), _| {})?;
         self.is_blocked = flushed.blocked;
+        if flushed.blocked {
+            self.room = (self.room / 2).max(OUTBOX_BYTES);
+        } else if flushed.bytes >= self.room {
+            self.room = (self.room * 2).min(self.room_most);
+        }
         Ok(flushed)
     }
 
@@ -263,6 +278,6 @@ impl LaneOutput {
 
     /// Whether it would take more now.
     pub(crate) fn has_room(&self) -> bool {
-        !self.is_blocked && self.outbox.queued_bytes() < OUTBOX_BYTES
+        !self.is_blocked && self.outbox.queued_bytes() < self.room
     }
 }

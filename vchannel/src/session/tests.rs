@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use madgate_bmm::Policy;
+use madgate_bmm::{Buffer, Policy};
 use madgate_gtm::wire::{HEADER_BYTES, Kind, ReceiveMode};
 use madgate_gtm::{Header, Time};
 use madgate_tm::{
@@ -25,7 +25,7 @@ use super::core::{Core, Gathers, SWEEP, SWEEP_MOST};
 use super::driver::{Driver, Patience};
 use super::goal::Goal;
 use super::input::{Input, InputError};
-use super::links::{CONTROL_BYTES_MOST, Link, LinkOutput, OUTBOX_BYTES};
+use super::links::{CONTROL_BYTES_MOST, Link, LinkOutput, OUTBOX_BYTES, OUTBOX_BYTES_MOST};
 use crate::cluster::Cluster;
 use crate::conductor::{LinkKind, LinkRequest};
 use crate::handshake::SessionKey;
@@ -614,17 +614,28 @@ fn a_peer_that_ends_is_noticed_on_a_lane_out_of_the_poller() {
     assert_eq!((driver.small.lane(), driver.bulk.lane()), (None, None));
 }
 
-/// A lane whose peer takes nothing.
+/// A lane that takes so many bytes at a time.
 #[derive(Debug)]
-struct Full(OwnedFd);
+struct Taking {
+    file: OwnedFd,
+    most: Arc<AtomicUsize>,
+}
 
-impl LaneSender for Full {
+fn taking(most: &Arc<AtomicUsize>) -> Box<dyn LaneSender> {
+    Box::new(Taking {
+        file: UnixStream::pair().unwrap().0.into(),
+        most: Arc::clone(most),
+    })
+}
+
+impl LaneSender for Taking {
     fn shape(&self) -> Shape {
         Shape::Dynamic { gather_limit: 2 }
     }
 
-    fn try_send(&mut self, _: &[Piece<'_>]) -> Result<usize, LaneError> {
-        Ok(0)
+    fn try_send(&mut self, pieces: &[Piece<'_>]) -> Result<usize, LaneError> {
+        let bytes = pieces.iter().map(Piece::len).sum();
+        Ok(self.most.load(Ordering::Relaxed).min(bytes))
     }
 
     fn try_lend(&mut self) -> Result<Option<LentSlot>, LaneError> {
@@ -640,10 +651,41 @@ impl LaneSender for Full {
     }
 
     fn descriptor(&self) -> (BorrowedFd<'_>, Interest) {
-        (self.0.as_fd(), Interest::Writable)
+        (self.file.as_fd(), Interest::Writable)
     }
 
     fn acknowledge_wake(&mut self) {}
+}
+
+#[test]
+fn a_lane_of_large_frames_is_given_more_at_a_time_while_it_takes_all() {
+    let most = Arc::new(AtomicUsize::new(usize::MAX));
+    let output = LinkOutput::new(taking(&most), taking(&most), Policy::Gathering);
+    let mut lanes = output.lock();
+    let mut given = |class| {
+        let lane = lanes.lane(class);
+        lane.is_blocked = false;
+        let mut bytes = lane.outbox.queued_bytes();
+        while lane.has_room() {
+            lane.push(Buffer::copied(&[0; 64 << 10]));
+            bytes += 64 << 10;
+        }
+        lane.flush().unwrap();
+        bytes
+    };
+    let first = OUTBOX_BYTES;
+    for expected in [first, 2 * first, OUTBOX_BYTES_MOST, OUTBOX_BYTES_MOST] {
+        assert_eq!(given(LaneClass::Bulk), expected);
+        assert_eq!(given(LaneClass::Urgent), first);
+    }
+    // It takes less than it is offered, and is offered less; then what waits, and begins anew.
+    most.store(1, Ordering::Relaxed);
+    for _ in 0..8 {
+        given(LaneClass::Bulk);
+    }
+    most.store(usize::MAX, Ordering::Relaxed);
+    given(LaneClass::Bulk);
+    assert_eq!(given(LaneClass::Bulk), 2 * first);
 }
 
 #[test]
@@ -651,7 +693,7 @@ fn answers_to_a_peer_that_takes_none_are_bounded() {
     let (_files, a, b) = pair("shm", ["a", "b"]);
     let inner = a.inner();
     let link = unknown_link(&a, &b);
-    let full = || Box::new(Full(UnixStream::pair().unwrap().0.into()));
+    let full = || taking(&Arc::default());
     let output = Arc::new(LinkOutput::new(full(), full(), Policy::Gathering));
     let with_link = |what: &mut dyn FnMut(&mut Link)| {
         what(inner.lock().links[link as usize].as_mut().unwrap());
