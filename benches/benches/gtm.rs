@@ -50,6 +50,7 @@ fn open_source() -> Outgoing<Bytes> {
         incarnation: 1,
         fragment_bytes: 64 << 10,
         checksum: Coverage::Whole,
+        crosses_gateways: true,
         bundles: false,
         ramps: true,
         sized_by_speed: true,

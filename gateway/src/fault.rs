@@ -25,9 +25,12 @@ pub(crate) enum Fault {
     /// A frame that belongs to the other lane.
     #[error("it sent a {0:?} frame on a lane that carries none")]
     WrongLane(Kind),
-    /// A frame whose payload nobody can check at the end of its way.
-    #[error("it sent a frame without a checksum over its payload through a gateway")]
+    /// An opening whose payload nobody can check.
+    #[error("it opened a flow without a checksum over what it asks for")]
     WithoutChecksum,
+    /// A header that is not as its source made it, so that nothing behind it can be trusted either.
+    #[error("a header from it is damaged: memory or a card on the way changes bytes")]
+    DamagedHeader,
     /// A frame that is larger than the next network carries, or any channel's fragments.
     #[error("it sent a frame of {bytes} bytes where at most {most} are carried")]
     TooLong {

@@ -150,10 +150,23 @@ impl Rules {
             return Err(Fault::WrongLane(header.kind()));
         }
         if header.flags().has(Flags::HEADER_ONLY) {
-            return Err(Fault::WithoutChecksum);
+            check_lone_header(header)?;
         }
         Ok(())
     }
+}
+
+/// A data frame whose checksum covers its header alone, so that who only has that can look at it. An
+/// opening, which each hop acts on, has one over everything.
+#[cold]
+fn check_lone_header(header: HeaderRef<'_>) -> Result<(), Fault> {
+    if header.flags().has(Flags::OPEN) {
+        return Err(Fault::WithoutChecksum);
+    }
+    if !header.is_intact_alone() {
+        return Err(Fault::DamagedHeader);
+    }
+    Ok(())
 }
 
 /// What a flow's source may still send, as bytes on the wire at least: frames cost more in

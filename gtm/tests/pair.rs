@@ -115,6 +115,7 @@ impl Source {
                 1 => Coverage::Header,
                 _ => Coverage::Nothing,
             },
+            crosses_gateways: incarnation.is_multiple_of(2),
             bundles: true,
             ramps: true,
             sized_by_speed: true,

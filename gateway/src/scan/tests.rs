@@ -126,9 +126,12 @@ fn runs_end_at_a_turn() {
     assert_eq!(scan(&large, BULK, &mut items).unwrap().used, large.len());
 }
 
+fn scan_one(frame: &[u8], rules: Rules) -> Result<Scanned, Fault> {
+    scan(frame, rules, &mut Vec::new())
+}
+
 #[test]
 fn what_a_lane_does_not_carry_is_a_fault() {
-    let scan_one = |frame: &[u8], rules| scan(frame, rules, &mut Vec::new());
     let too_long = data(FLOW, 0, 5000);
     assert!(matches!(
         scan_one(&too_long, URGENT),
@@ -156,15 +159,36 @@ fn what_a_lane_does_not_carry_is_a_fault() {
         scan_one(&probe, BULK),
         Err(Fault::WrongLane(Kind::Probe))
     ));
-    let mut bare = data(FLOW, 0, 8);
-    bare[1] |= Flags::HEADER_ONLY.bits();
+    let mut unchecked = opening(FLOW, 8);
+    unchecked[1] |= Flags::HEADER_ONLY.bits();
     assert!(matches!(
-        scan_one(&bare, URGENT),
+        scan_one(&unchecked, URGENT),
         Err(Fault::WithoutChecksum)
     ));
     assert!(matches!(
         scan_one(&[0xff; HEADER_BYTES], URGENT),
         Err(Fault::Wire(WireError::UnknownKind(0xff)))
+    ));
+}
+
+#[test]
+fn a_header_with_a_checksum_of_its_own_is_looked_at() {
+    let mut frame = data(FLOW, 0, 5000);
+    frame[1] |= Flags::HEADER_ONLY.bits();
+    assert!(
+        matches!(scan_one(&frame, BULK), Err(Fault::DamagedHeader)),
+        "none at all"
+    );
+    let header = Header::parse(frame.first_chunk().unwrap()).unwrap();
+    let sum = checksum::Running::start(&header).finish();
+    frame[16..20].copy_from_slice(&sum.to_le_bytes());
+    assert!(scan_one(&frame, BULK).is_ok());
+    frame[HEADER_BYTES] ^= 1;
+    assert!(scan_one(&frame, BULK).is_ok(), "the destination's business");
+    frame[24] ^= 1;
+    assert!(matches!(
+        scan_one(&frame[..HEADER_BYTES], BULK),
+        Err(Fault::DamagedHeader)
     ));
 }
 

@@ -282,13 +282,19 @@ fn cards_of_libfabric_on_either_side_of_every_other() {
 
 /// Both ways at once, over `left` with TCP, and `right` with these keys.
 fn both_ways(right: &str, settings: &str, keys: &str) {
+    both_ways_of(right, settings, keys, "");
+}
+
+/// The same, on a channel with these keys.
+fn both_ways_of(right: &str, settings: &str, keys: &str, of_channel: &str) {
     let world = World::new(settings)
         .networks(&[("left", "tcp"), ("right", right)])
         .and(keys)
         .node("a0", &[("left", "tcp")])
         .node("gw", &[("left", "tcp"), ("right", right)])
         .node("b0", &[("right", right)])
-        .channel("main", &["left", "right"]);
+        .channel("main", &["left", "right"])
+        .and(of_channel);
     let gateway = world.gateway("gw");
     let (a, b) = (world.node_of("a0"), world.node_of("b0"));
     let lengths = lengths();
@@ -298,7 +304,18 @@ fn both_ways(right: &str, settings: &str, keys: &str) {
         scope.spawn(|| send_all(&b, "a0", &lengths));
         scope.spawn(|| receive_all(&a, &lengths));
     });
-    assert_eq!(gateway.counters().misbehaved, 0, "{settings} {keys}");
+    let counters = gateway.counters();
+    let told = format!("{settings} {keys} {of_channel}");
+    assert_eq!((counters.misbehaved, counters.corrupt), (0, 0), "{told}");
+}
+
+#[test]
+fn checksums_of_headers_alone() {
+    for right in ["tcp", "shm", "hsl"] {
+        for settings in ["", "[gateway]\nsplice = false"] {
+            both_ways_of(right, settings, "", "checksum = \"header\"");
+        }
+    }
 }
 
 #[test]

@@ -174,6 +174,7 @@ pub fn outgoing(bytes: &[u8]) {
         incarnation: 5,
         fragment_bytes: 5000,
         checksum,
+        crosses_gateways: bytes.len().is_multiple_of(2),
         bundles: true,
         ramps: true,
         sized_by_speed: true,

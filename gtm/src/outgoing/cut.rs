@@ -313,8 +313,7 @@ impl<D: Clone> Outgoing<D> {
     /// they are between depends on how fast the flow is ([`Speed`](super::speed::Speed)).
     fn largest_now(&self, sent: u64, remaining: u64) -> u64 {
         let most = u64::from(self.fragment_bytes);
-        // Payload that nobody checks on the way has no gateway on its way.
-        if self.settings.checksum != Coverage::Whole {
+        if !self.settings.crosses_gateways {
             return most;
         }
         let most = if self.settings.sized_by_speed {

@@ -94,6 +94,8 @@ pub struct Settings {
     pub fragment_bytes: u32,
     /// What checksums cover.
     pub checksum: Coverage,
+    /// Whether there are gateways on its way: what follows of fragments is for them.
+    pub crosses_gateways: bool,
     /// Whether small messages that wait share frames.
     pub bundles: bool,
     /// Whether a block that is alone on its way begins and ends with small fragments.

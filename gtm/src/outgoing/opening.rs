@@ -105,9 +105,7 @@ impl<D: Clone> Outgoing<D> {
 
     fn bare_opening(&self, opening: &Opening) -> Bytes {
         let mut header = Header::new(Kind::Data, self.settings.flow, self.label);
-        header.flags = Flags::OPEN
-            .with(Flags::WANT)
-            .with(self.settings.checksum.flags());
+        header.flags = Flags::OPEN.with(Flags::WANT);
         header.position = self.delivered;
         let mut frame = BytesMut::with_capacity(HEADER_BYTES + OPENING_BYTES);
         frame.extend_from_slice(&header.to_bytes());

@@ -11,7 +11,8 @@ use super::{Flags, HEADER_BYTES, Header, encoded};
 pub enum Coverage {
     /// Header and payload.
     Whole,
-    /// The header: enough on one hop over a protocol that keeps bytes whole.
+    /// The header: enough on one hop over a protocol that keeps bytes whole, and where an application
+    /// looks at its bytes itself.
     Header,
     /// Nothing: there is none, where frames never leave the memory of one host.
     Nothing,
@@ -103,6 +104,13 @@ pub fn is_intact(header: &Header, payload: &[u8]) -> bool {
 pub fn is_frame_intact(frame: &[u8]) -> bool {
     let parts = frame.split_first_chunk();
     parts.is_some_and(|(head, payload)| is_whole(head, payload))
+}
+
+/// Whether a header that lies in memory is as its source made it, where its checksum covers nothing
+/// else.
+#[inline]
+pub(super) fn is_header_intact(head: &[u8; HEADER_BYTES]) -> bool {
+    sum_of(head, &[]) == encoded::checksum(head)
 }
 
 #[inline]

@@ -84,9 +84,10 @@ pub(crate) fn place(frame: &mut [u8], label: u32, position: u64, want: bool) {
     frame[24..32].copy_from_slice(&position.to_le_bytes());
 }
 
-/// Makes a placed frame an opening, `payload_bytes` being the length of its new payload.
+/// Makes a placed frame an opening, `payload_bytes` being the length of its new payload. Its checksum
+/// covers all of it, as each hop acts on what it says.
 pub(crate) fn mark_opening(frame: &mut [u8], payload_bytes: usize) {
-    frame[1] |= Flags::OPEN.bits();
+    frame[1] = frame[1] & !Flags::HEADER_ONLY.bits() | Flags::OPEN.bits();
     let length = u32::try_from(payload_bytes).unwrap_or(u32::MAX);
     frame[12..16].copy_from_slice(&length.to_le_bytes());
 }

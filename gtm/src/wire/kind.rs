@@ -69,8 +69,9 @@ impl Flags {
     pub const WANT: Self = Self(1 << 3);
     /// The source gave the message up half-way; what there is of it is to be discarded.
     pub const ABORT: Self = Self(1 << 4);
-    /// The checksum covers the header alone (one hop over a protocol that keeps bytes whole), or, where
-    /// its field is 0 and the frame is no opening, there is none (one hop within a host's memory).
+    /// The checksum covers the header alone (one hop over a protocol that keeps bytes whole, or a channel
+    /// that wants no more), or, where its field is 0 and the frame is no opening, there is none (one hop
+    /// within a host's memory).
     pub const HEADER_ONLY: Self = Self(1 << 5);
     /// The payload (after an opening) is several whole messages, each its records behind one byte
     /// that says how long they are. `message` is the first of them, `offset` how many there are.

@@ -145,6 +145,13 @@ impl<'b> HeaderRef<'b> {
         super::checksum::is_absent_from(self.flags(), self.0.checksum.get())
     }
 
+    /// Whether the checksum, which covers the header alone, is right.
+    #[must_use]
+    pub fn is_intact_alone(self) -> bool {
+        let bytes: &[u8; HEADER_BYTES] = zerocopy::transmute_ref!(self.0);
+        super::checksum::is_header_intact(bytes)
+    }
+
     /// Bytes of the whole frame.
     #[must_use]
     #[inline]

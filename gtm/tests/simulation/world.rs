@@ -432,7 +432,12 @@ pub(crate) fn settings_of(plan: &Plan, flow: FlowKey, incarnation: u64, seed: u6
         flow,
         incarnation,
         fragment_bytes: plan.fragment_bytes,
-        checksum: Coverage::Whole,
+        checksum: if plan.manners.corrupt_per_million > 0 || !seed.is_multiple_of(7) {
+            Coverage::Whole
+        } else {
+            Coverage::Header
+        },
+        crosses_gateways: true,
         bundles: seed.is_multiple_of(2),
         ramps: seed.is_multiple_of(3),
         sized_by_speed: seed.is_multiple_of(5),

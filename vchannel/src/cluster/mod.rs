@@ -41,7 +41,7 @@ use madgate_tm::Endpoint;
 pub use duration::{format_duration, parse_duration};
 pub use id::{ChannelId, NetworkId, NodeId};
 pub use mistake::{ClusterError, MAX_MISTAKES, Mistake};
-pub use network::{Channel, FRAME_OVERHEAD_BYTES, Network};
+pub use network::{Channel, Checksum, FRAME_OVERHEAD_BYTES, Network};
 pub use rate::{format_rate, parse_rate};
 pub use settings::{
     BATCH_BOUNDS, COST_BOUNDS, DEFAULT_LINK_TIMEOUT, DEFAULT_MTU, DEFAULT_SPIN, DEPTH_BOUNDS,

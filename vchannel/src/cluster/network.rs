@@ -46,6 +46,35 @@ pub struct Channel {
     pub mtu: u32,
     /// What each of its flows has of a gateway.
     pub share: Share,
+    /// What the checksums of its frames cover that cross gateways.
+    pub checksum: Checksum,
+}
+
+/// What the checksums cover of frames that cross gateways. Either is understood by who receives it, so
+/// nodes need not agree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Checksum {
+    /// Header and payload, from the memory of the source to that of the destination: the default.
+    #[default]
+    Payload,
+    /// The header alone, as on one hop over a protocol that keeps bytes whole: what memory or a card
+    /// of a gateway changes in a payload is for the application to find.
+    Header,
+}
+
+impl Checksum {
+    /// What each is called in a cluster file.
+    pub const NAMES: [(&'static str, Self); 2] =
+        [("payload", Self::Payload), ("header", Self::Header)];
+
+    /// What it is called in a cluster file.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Payload => "payload",
+            Self::Header => "header",
+        }
+    }
 }
 
 impl Network {

@@ -25,8 +25,8 @@ use super::settings::{
 use super::suggestion::did_you_mean;
 use super::tuning::{all_keys, read_tuning};
 use super::{
-    Channel, Cluster, ClusterError, MAX_CHANNELS, MAX_NAME_BYTES, MAX_NETWORKS, Network, check,
-    node_section,
+    Channel, Checksum, Cluster, ClusterError, MAX_CHANNELS, MAX_NAME_BYTES, MAX_NETWORKS, Network,
+    check, node_section,
 };
 
 /// Reads a whole file.
@@ -313,7 +313,7 @@ fn read_channel(
     are_named: bool,
     report: &mut Report,
 ) -> Option<Channel> {
-    let keys = ["name", "networks", "mtu", "rate", "weight"];
+    let keys = ["name", "networks", "mtu", "rate", "weight", "checksum"];
     let mut fields = Fields::open_value(table, "[[channel]]", &keys, report)?;
     let (name, name_span) = fields.required_string("name", report)?;
     check_name("channel", &name, &name_span, report);
@@ -325,6 +325,9 @@ fn read_channel(
             .unwrap_or(1),
         rate: fields.rate("rate", report),
     };
+    let checksum = fields
+        .word("checksum", &Checksum::NAMES, report)
+        .unwrap_or_default();
     if !fields.has("networks") {
         fields.missing("networks", report);
     }
@@ -363,6 +366,7 @@ fn read_channel(
         networks,
         mtu,
         share,
+        checksum,
     })
 }
 

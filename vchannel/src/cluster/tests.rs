@@ -129,6 +129,11 @@ fn every_mistake_is_found() {
             "`weight` cannot be 0; write a whole number, 1 to 100",
         ),
         (
+            "mtu = \"64KiB\"",
+            "checksum = \"none\"",
+            "`checksum` cannot be \"none\"",
+        ),
+        (
             "depth = 2",
             "dept = 2",
             "unknown key `dept` in [gateway]; did you mean \"depth\"?",
@@ -437,6 +442,7 @@ fn the_digest_is_of_the_meaning() {
         ("# made by `madgate keygen`", "# another comment"),
         ("session.key", "other.key"),
         ("64KiB", "32KiB"),
+        ("mtu = \"64KiB\"", "checksum = \"header\""),
         ("depth = 2", "depth = 4"),
         ("\"30s\"", "\"20s\""),
         (
@@ -463,6 +469,17 @@ fn the_digest_is_of_the_meaning() {
     ];
     for (from, to) in other {
         assert_ne!(changed(from, to).unwrap().digest(), digest, "{to}");
+    }
+}
+
+#[test]
+fn checksums_are_told_by_channel() {
+    let of = |cluster: &Cluster| cluster.channels()[0].checksum;
+    assert_eq!(of(&demo()), Checksum::Payload);
+    for (name, checksum) in Checksum::NAMES {
+        let key = format!("checksum = {name:?}");
+        assert_eq!(of(&changed("mtu = \"64KiB\"", &key).unwrap()), checksum);
+        assert_eq!(checksum.name(), name);
     }
 }
 

@@ -19,7 +19,7 @@ use super::inbox::Broken;
 use super::input::InputError;
 use super::links::{Link, LinkOutput};
 use super::ticker::Order;
-use crate::cluster::{ChannelId, Cluster, EndpointSettings, NetworkId, NodeId};
+use crate::cluster::{ChannelId, Checksum, Cluster, EndpointSettings, NetworkId, NodeId};
 use crate::conductor::{LinkKind, LinkRequest};
 use crate::topology::Routes;
 
@@ -227,7 +227,12 @@ impl Core {
             },
             incarnation: self.incarnation,
             fragment_bytes,
-            checksum: self.coverage(first.network, is_regular),
+            checksum: self.coverage(
+                self.cluster.channel(channel).checksum,
+                first.network,
+                is_regular,
+            ),
+            crosses_gateways: !is_regular,
             bundles: self.settings.bundles,
             ramps: self.settings.ramps,
             sized_by_speed: self.settings.sized_by_speed,
@@ -268,10 +273,19 @@ impl Core {
         )
     }
 
-    /// What checksums cover on a route that begins on `network`, and ends there if `is_regular`.
-    pub(super) fn coverage(&self, network: NetworkId, is_regular: bool) -> Coverage {
+    /// What checksums cover on a route that begins on `network`, and ends there if `is_regular`, of a
+    /// channel with `checksum`.
+    pub(super) fn coverage(
+        &self,
+        checksum: Checksum,
+        network: NetworkId,
+        is_regular: bool,
+    ) -> Coverage {
         if !is_regular {
-            Coverage::Whole
+            match checksum {
+                Checksum::Payload => Coverage::Whole,
+                Checksum::Header => Coverage::Header,
+            }
         } else if self.settings.unsealed && self.cluster.network(network).stays_in_memory() {
             Coverage::Nothing
         } else {

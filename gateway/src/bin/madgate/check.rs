@@ -10,8 +10,8 @@ use madgate_gtm::transit::Rate;
 use madgate_tm::Protocol;
 use madgate_tm::hsl::Card;
 use madgate_vchannel::cluster::{
-    ChannelId, Cluster, ClusterError, MAX_MISTAKES, Mistake, NetworkId, NodeId, compact_names,
-    format_duration, format_rate, format_size,
+    ChannelId, Checksum, Cluster, ClusterError, MAX_MISTAKES, Mistake, NetworkId, NodeId,
+    compact_names, format_duration, format_rate, format_size,
 };
 use madgate_vchannel::handshake::SessionKey;
 use madgate_vchannel::topology::{count_pairs, places};
@@ -239,6 +239,9 @@ fn describe_channel(cluster: &Cluster, id: ChannelId, out: &mut String) -> std::
     }
     if let Some(rate) = channel.share.rate {
         writeln!(out, "  rate          {} a flow", format_rate(rate))?;
+    }
+    if channel.checksum != Checksum::default() {
+        writeln!(out, "  checksum      {}", channel.checksum.name())?;
     }
     Ok(())
 }

@@ -53,6 +53,7 @@ impl Source {
             incarnation: 7,
             fragment_bytes: 1000,
             checksum: Coverage::Whole,
+            crosses_gateways: true,
             bundles: false,
             ramps: true,
             sized_by_speed: true,

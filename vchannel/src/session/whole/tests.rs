@@ -14,7 +14,7 @@ use super::super::input::handle_frames;
 use super::super::tests::pair;
 use super::*;
 use crate::claiming::{HasChores, NextMessage};
-use crate::cluster::{ChannelId, NodeId};
+use crate::cluster::{ChannelId, Checksum, NodeId};
 use crate::session::Sought;
 use crate::session::early::Early;
 use crate::unpacking::Unpacking;
@@ -274,9 +274,12 @@ fn checksums_cover_what_something_on_the_way_could_change() {
         let (_files, a, _b) = pair(protocol, addresses);
         let network = a.cluster().networks_of(a.node()).next().unwrap();
         let mut core = a.inner().lock();
-        assert_eq!(core.coverage(network, true), regular, "{protocol}");
-        assert_eq!(core.coverage(network, false), Coverage::Whole, "{protocol}");
+        let of = |core: &Core, is_regular| core.coverage(Checksum::Payload, network, is_regular);
+        assert_eq!(of(&core, true), regular, "{protocol}");
+        assert_eq!(of(&core, false), Coverage::Whole, "{protocol}");
+        let lean = |is_regular| core.coverage(Checksum::Header, network, is_regular);
+        assert_eq!([true, false].map(lean), [regular, Coverage::Header]);
         core.settings.unsealed = false;
-        assert_eq!(core.coverage(network, true), Coverage::Header, "{protocol}");
+        assert_eq!(of(&core, true), Coverage::Header, "{protocol}");
     }
 }

@@ -9,7 +9,7 @@ use madgate_tm::Protocol;
 use madgate_tm::hsl::Card;
 use madgate_vchannel::Cluster;
 use madgate_vchannel::cluster::{
-    Channel, EndpointSettings, GatewaySettings, Network, compact_names, format_duration,
+    Channel, Checksum, EndpointSettings, GatewaySettings, Network, compact_names, format_duration,
     format_rate, format_size,
 };
 
@@ -57,7 +57,7 @@ const MEANT: &str = "it is part of what the file means: every node has the same"
 const SWITCH: &str = "it saves work and never makes any; off, it shows whether a fault is its own";
 
 /// Every one of them.
-pub(crate) static SETTINGS: [Setting; 18] = [
+pub(crate) static SETTINGS: [Setting; 19] = [
     Setting {
         key: "mtu",
         meaning: "the largest fragment that the network shall carry",
@@ -124,6 +124,15 @@ pub(crate) static SETTINGS: [Setting; 18] = [
         meaning: "how much of a link each flow of the channel has, beside those of others",
         why: POLICY,
         of: Of::Channels(|channel| channel.share.weight.to_string(), "1"),
+    },
+    Setting {
+        key: "checksum",
+        meaning: "what the checksums of frames through gateways cover: header and payload, or the header",
+        why: "it says what is to be found out, and by whom",
+        of: Of::Channels(
+            |channel| channel.checksum.name().to_owned(),
+            Checksum::Payload.name(),
+        ),
     },
     Setting {
         key: "rate",
