@@ -36,6 +36,17 @@ const PAIRS: [(&str, [&str; 2]); 4] = [
     ("tcp->hsl", ["tcp", "hsl"]),
 ];
 
+/// The same where checksums cover what they cover of a network alone: the header.
+const PAIRS_ALIKE: [(&str, [&str; 2]); 4] = [
+    ("tcp->shm, header", ["tcp", "shm"]),
+    ("shm->tcp, header", ["shm", "tcp"]),
+    ("hsl->tcp, header", ["hsl", "tcp"]),
+    ("tcp->hsl, header", ["tcp", "hsl"]),
+];
+
+/// What makes them so.
+const ALIKE: &str = "channel.checksum=header";
+
 /// The same, with what `--set` says.
 const PAIRS_SET: [(&str, [&str; 2]); 4] = [
     ("tcp->shm, set", ["tcp", "shm"]),
@@ -79,6 +90,12 @@ pub(crate) fn bench(arguments: &PairsArguments) -> io::Result<()> {
     let mut contestants = Vec::from(direct);
     for (name, protocols) in PAIRS {
         contestants.push(Box::new(Forwarded::new(name, protocols, wait)));
+    }
+    for (name, protocols) in PAIRS_ALIKE {
+        contestants.push(Box::new(Forwarded {
+            settings: Setting::read_all(&[ALIKE])?,
+            ..Forwarded::new(name, protocols, wait)
+        }));
     }
     for (name, protocols) in PAIRS_SET {
         let concerns = |setting: &&Setting| setting.concerns(&protocols);
@@ -150,6 +167,7 @@ fn lines(results: &Results, point: Point) -> Vec<Line> {
     let set = PAIRS_SET.into_iter().filter(|(name, _)| is_measured(name));
     let pairs = PAIRS
         .into_iter()
+        .chain(PAIRS_ALIKE)
         .chain(set)
         .map(|(name, both)| line(name, Some(both)));
     direct.chain(pairs).collect()
@@ -185,7 +203,8 @@ fn print_table(message_bytes: usize, lines: &[Line]) -> io::Result<()> {
         stdout,
         "Medians; ratios are medians of each round's. CPU: user and system time of source, sink \
          and gateway. Of both direct: its ratio to the sum of both networks'. Possible: what \
-         {PROCESSORS} processors have time for at that sum."
+         {PROCESSORS} processors have time for at that sum. Header: with `checksum = \"header\"` of the \
+         channel, so that no payload has a checksum, as over one network alone."
     )
 }
 
