@@ -14,10 +14,10 @@ pub(super) struct Grants {
 
 impl Grants {
     /// None of `count` places yet.
-    pub(super) fn new(count: u32, reuse: Reuse) -> Self {
+    pub(super) fn new(count: u32) -> Self {
         Self {
             count,
-            free: FreeSlots::none_of(count, reuse),
+            free: FreeSlots::none_of(count, Reuse::InTurn),
             granted: vec![0; count.div_ceil(GROUP) as usize].into_boxed_slice(),
         }
     }
@@ -73,10 +73,9 @@ mod tests {
         #[test]
         fn grants_are_a_set(
             count in 1..200_u32,
-            reuse in proptest::sample::select(vec![Reuse::Newest, Reuse::InTurn]),
             steps in proptest::collection::vec((0..5_u32, any::<u64>(), any::<bool>()), 0..200),
         ) {
-            let mut grants = Grants::new(count, reuse);
+            let mut grants = Grants::new(count);
             let mut oracle = BTreeSet::new();
             for (group, mask, takes) in steps {
                 if takes {
@@ -103,7 +102,7 @@ mod tests {
 
     #[test]
     fn groups_that_cannot_be_are_refused() {
-        assert!(Grants::new(64, Reuse::Newest).grant(u32::MAX, 1).is_err());
-        assert!(Grants::new(64, Reuse::Newest).grant(1, 1).is_err());
+        assert!(Grants::new(64).grant(u32::MAX, 1).is_err());
+        assert!(Grants::new(64).grant(1, 1).is_err());
     }
 }

@@ -5,10 +5,13 @@ use std::collections::VecDeque;
 /// Which of several free slots is used first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reuse {
-    /// The one that was used last, while the caches of this side still know it.
+    /// The one that was used last, while the caches of this side still know it: where the other side does
+    /// not read it.
     Newest,
-    /// Each in its turn, so that the other side knows which comes next, and has fetched it when it
-    /// is told: for what is small, where that takes as long as all the rest.
+    /// Each in its turn. Small ones, so that the other side knows which comes next, and has fetched it
+    /// when it is told, where that takes as long as all the rest; large ones in its memory, so that its
+    /// caches have let go of them meanwhile: to store where another processor has just read costs more
+    /// than to store anywhere else.
     InTurn,
 }
 

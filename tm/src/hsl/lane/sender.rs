@@ -13,7 +13,6 @@ use crate::hsl::put::{
 use crate::hsl::{failure, violation};
 use crate::lane::{LaneError, LaneSender, LentSlot, Piece, Shape};
 use crate::local::LOOKS_BETWEEN_CHECKS;
-use crate::local::free::Reuse;
 use crate::local::loans::{Loans, Row};
 use crate::poller::Interest;
 
@@ -39,11 +38,11 @@ struct Target {
 }
 
 impl Target {
-    fn new(kind: Kind, row: Row, reuse: Reuse) -> Self {
+    fn new(kind: Kind, row: Row) -> Self {
         Self {
             kind,
             row,
-            grants: Grants::new(row.slots, reuse),
+            grants: Grants::new(row.slots),
         }
     }
 }
@@ -59,13 +58,13 @@ impl<D: Device> HslSender<D> {
     ) -> Self {
         let buffers = geometry
             .has_rendezvous()
-            .then(|| Target::new(Kind::Data, geometry.buffer_row(), Reuse::Newest));
+            .then(|| Target::new(Kind::Data, geometry.buffer_row()));
         Self {
             loans,
             card,
             list,
             peer,
-            control: Target::new(Kind::Short, geometry.control_row(), Reuse::InTurn),
+            control: Target::new(Kind::Short, geometry.control_row()),
             buffers,
             looks: 0,
             closed: false,

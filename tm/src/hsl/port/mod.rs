@@ -74,7 +74,6 @@ use crate::copying::Stores;
 use crate::hsl::violation;
 use crate::lane::{LaneError, ReceivedSlot};
 use crate::local::arrivals::Claimed;
-use crate::local::free::Reuse;
 use crate::local::memory::{Mapping, SharedBytes};
 use crate::poller::Interest;
 use incoming::{Incoming, Segment};
@@ -234,7 +233,7 @@ impl<D: PortDevice> Port<D> {
             arena: Arena::new(bytes.clone(), at, capacity),
             staging: Staging::new(bytes.clone(), own_geometry.staging_row()),
             bytes,
-            control: Grants::new(peer_geometry.control_row().slots, Reuse::InTurn),
+            control: Grants::new(peer_geometry.control_row().slots),
             outgoing: Outgoing::new(),
             incoming: Incoming::new(&own, own_geometry),
             arrived: VecDeque::new(),
