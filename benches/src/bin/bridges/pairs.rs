@@ -20,7 +20,7 @@ use serde::Serialize;
 use crate::{Common, cell, rounds};
 
 /// Bytes of the messages.
-const MESSAGE_BYTES: usize = 1 << 20;
+const MESSAGE_BYTES: [usize; 2] = [64 << 10, 1 << 20];
 
 /// Processors that the bench has.
 const PROCESSORS: f64 = 2.0;
@@ -121,7 +121,7 @@ pub(crate) fn bench(arguments: &PairsArguments) -> io::Result<()> {
     let points = arguments
         .common
         .rounds
-        .sizes_or(&[MESSAGE_BYTES])
+        .sizes_or(&MESSAGE_BYTES)
         .into_iter()
         .map(|message_bytes| Point {
             measure,
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_pair_is_compared_with_the_sum_of_both() {
-        let point = Point::stream(MESSAGE_BYTES);
+        let point = Point::stream(MESSAGE_BYTES[0]);
         let results = Results::from([
             (("tcp", point), figures(2.0, 0.75)),
             (("shm", point), figures(3.0, 0.25)),
