@@ -102,10 +102,25 @@ fn frames_on_the_wrong_lane_close_the_link() {
 }
 
 #[test]
-fn frames_without_a_checksum_close_the_link() {
-    let mut frame = data(FLOW, 0, 8);
+fn openings_without_a_checksum_over_all_of_them_close_the_link() {
+    let mut frame = opening(FLOW, 1, 1000);
     frame[1] |= Flags::HEADER_ONLY.bits();
     closes(LaneOf::Urgent, &frame);
+}
+
+/// A header with a checksum of its own that is wrong, or not there: what memory does, and no peer.
+#[test]
+fn damaged_headers_close_the_link_and_are_nobodys_fault() {
+    for lane in [LaneOf::Urgent, LaneOf::Bulk] {
+        let mut frame = data(FLOW, 0, 8);
+        frame[1] |= Flags::HEADER_ONLY.bits();
+        frame[16..20].fill(0);
+        let counters = misbehave(|member| {
+            member.send(lane, &frame);
+            member.hear_to_the_end();
+        });
+        assert_eq!((counters.misbehaved, counters.queued_bytes), (0, 0));
+    }
 }
 
 #[test]
