@@ -14,6 +14,10 @@ const GATHERED_LEAST: usize = 4 << 10;
 /// slots also where two of them do not fit into one: what is left of it may do for others.
 const WHOLE_LEAST: usize = 16 << 10;
 
+/// Larger ones have a slot of their own however large slots are: a gateway passes on what fills a slot,
+/// and copies what shares one.
+const SHARED_MOST: usize = 32 << 10;
+
 impl<T> Outbox<T> {
     /// Returns whether the lane takes no more now.
     pub(crate) fn flush_static(
@@ -151,12 +155,12 @@ impl<T> Outbox<T> {
     }
 
     /// Whether a unit is so large that it is left to the lane: beyond what is copied in any case,
-    /// or beyond what would share a slot with another like it. The lane may know a faster way.
+    /// or beyond what shares a slot with another like it. The lane may know a faster way.
     fn leaves_whole(&self, lane: &dyn LaneSender, unit_bytes: usize) -> bool {
         let shared_most = if lane.gathers() {
             GATHERED_LEAST - 1
         } else {
-            (self.slot_bytes() / 2).max(WHOLE_LEAST - 1)
+            (self.slot_bytes() / 2).clamp(WHOLE_LEAST - 1, SHARED_MOST)
         };
         unit_bytes > shared_most
     }

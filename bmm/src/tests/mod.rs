@@ -159,6 +159,8 @@ fn what_shares_its_slot_with_no_other_like_it_is_left_to_the_lane() {
         (20 << 10, least, 1),
         (64 << 10, 32 << 10, 0),
         (64 << 10, (32 << 10) + 1, 1),
+        (256 << 10, 32 << 10, 0),
+        (256 << 10, (32 << 10) + 1, 1),
     ] {
         let mut lane = StaticLane::new(slot_bytes, vec![]);
         let mut outbox = outbox(&lane, Policy::Gathering);
