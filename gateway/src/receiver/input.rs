@@ -25,6 +25,9 @@ pub(super) struct Input {
     pub(super) is_hot: bool,
     /// When something came last.
     pub(super) active_at: Time,
+    /// Bulk lane of slots: the input of its link's small frames, to look at which costs no call. They
+    /// go on first, as what they lead should find its receiver prepared.
+    pub(super) urgent: Option<usize>,
 
     /// The beginning of a frame, with the batch that it is in.
     pub(super) batch: Option<BytesMut>,
@@ -84,6 +87,7 @@ impl Input {
             is_static,
             is_hot: false,
             active_at: now,
+            urgent: None,
             batch: None,
             small: Vec::new(),
             frame_bytes: None,

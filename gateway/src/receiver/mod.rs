@@ -312,6 +312,10 @@ impl Receiver {
 
     /// Receives from one lane and sends on what came; closes its link if that fails.
     fn turn(&mut self, index: usize) -> bool {
+        let bulk = self.inputs.get(index).and_then(Option::as_deref);
+        if let Some(urgent) = bulk.and_then(|bulk| self.urgent_before(bulk)) {
+            self.turn(urgent);
+        }
         let Some(Some(mut input)) = self.inputs.get_mut(index).map(Option::take) else {
             return false;
         };
@@ -342,6 +346,13 @@ impl Receiver {
             self.watch.end(Stage::HandingOver);
         }
         progress
+    }
+
+    /// The input of small frames that go on before what comes by `bulk`, if there are any.
+    fn urgent_before(&self, bulk: &Input) -> Option<usize> {
+        let index = bulk.urgent?;
+        let urgent = self.inputs[index].as_deref()?;
+        urgent.receiver.may_have_arrived().then_some(index)
     }
 
     /// Sends on what links that were touched have to send.
@@ -429,12 +440,30 @@ impl Receiver {
         ));
         let is_static = input.is_static;
         self.inputs[index] = Some(input);
+        self.pair(&link);
         if let Err(error) = watched {
             tracing::error!(%error, "a link cannot be waited for");
             self.fail(index, &link, &Fault::Lane(LaneError::Broken(error)));
         } else if is_static {
             // Not armed yet.
             self.heat(index, now);
+        }
+    }
+
+    /// Tells the bulk lane of a link of slots where its small frames come.
+    fn pair(&mut self, link: &Arc<Link>) {
+        let of_link = |lane| {
+            self.inputs.iter().position(|input| {
+                let input = input.as_deref().filter(|input| input.is_static);
+                input
+                    .is_some_and(|input| Arc::ptr_eq(&input.link, link) && input.rules.lane == lane)
+            })
+        };
+        let urgent = of_link(Lane::Urgent);
+        if let Some(bulk) = of_link(Lane::Bulk)
+            && let Some(bulk) = &mut self.inputs[bulk]
+        {
+            bulk.urgent = urgent;
         }
     }
 

@@ -24,6 +24,8 @@ use crate::cluster::{ChannelId, NodeId};
 pub(crate) enum Destination {
     /// In memory of its own: it is kept, or dropped, when it is there.
     Buffer,
+    /// The same, unless frames before it come soon, over the other lane: they may say where it belongs.
+    Early,
     /// Straight in the block that is being unpacked, from this byte on.
     Straight {
         /// What the flow's reassembly will be.
@@ -164,15 +166,20 @@ impl Core {
         wanted: Option<&Wanted>,
     ) -> Destination {
         let mut straight = || {
-            let wanted = wanted?;
             let index = self.find_in_flow(&header.flow)?;
             let flow = &self.in_flows[index as usize];
-            let matches = index == wanted.flow
-                && flow.link == Some(link)
-                && flow.is_claimed
+            if flow.link != Some(link) {
+                return None;
+            }
+            let placement = flow.flow.placement(header).ok()?;
+            if placement == Placement::Ahead {
+                return Some(Destination::Early);
+            }
+            let wanted = wanted.filter(|wanted| wanted.flow == index)?;
+            let matches = flow.is_claimed
                 && flow.inbox.is_empty()
                 && !flow.inbox.message_ended()
-                && flow.flow.placement(header) == Ok(Placement::InOrder);
+                && placement == Placement::InOrder;
             if !matches {
                 return None;
             }

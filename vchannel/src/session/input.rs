@@ -101,6 +101,8 @@ pub(crate) struct Input {
     may_lack_checksums: bool,
     /// Whether the last payload went straight to the block that is being unpacked.
     goes_straight: bool,
+    /// Whether the frame whose head is here has waited for those before it.
+    has_waited: bool,
     /// How much of that block is waited for at once.
     gather: Gather,
     /// What is there of frames that are not complete: on bulk lanes at most [`AHEAD_BYTES`].
@@ -145,6 +147,7 @@ impl Input {
             is_static,
             may_lack_checksums: false,
             goes_straight: false,
+            has_waited: false,
             gather: Gather::new(),
             batch: BytesMut::new(),
             arriving: None,
@@ -270,8 +273,11 @@ impl Input {
     ) -> Result<usize, InputError> {
         let mut total = 0;
         for _ in 0..FRAMES_PER_TURN {
-            if self.arriving.is_none() && self.batch.len() >= HEAD_BYTES {
-                self.begin_payload(inner, goal.straight.as_deref_mut())?;
+            if self.arriving.is_none()
+                && self.batch.len() >= HEAD_BYTES
+                && !self.begin_payload(inner, goal.straight.as_deref_mut())?
+            {
+                break;
             }
             let received = self.receive_some(goal.straight.as_deref_mut())?;
             if received == 0 {
@@ -322,14 +328,15 @@ impl Input {
         Ok(())
     }
 
-    /// A head is there: decides where its payload goes.
+    /// A head is there: decides where its payload goes. `false` when that is not yet known: frames
+    /// before it come over the other lane, which is to have a turn, one at most.
     fn begin_payload(
         &mut self,
         inner: &Inner,
         straight: Option<&mut Straight<'_>>,
-    ) -> Result<(), InputError> {
+    ) -> Result<bool, InputError> {
         let Some(head) = self.batch.first_chunk::<HEADER_BYTES>() else {
-            return Ok(());
+            return Ok(true);
         };
         let header = Header::parse(head).map_err(FrameFault::from)?;
         let rest = &self.batch[HEADER_BYTES..];
@@ -341,7 +348,13 @@ impl Input {
                 .into(),
             );
         }
-        let mut arriving = begin(inner, self.link, header, rest, straight.as_deref());
+        let destination = destination(inner, self.link, &header, rest, straight.as_deref());
+        if matches!(destination, Destination::Early) && !self.has_waited {
+            self.has_waited = true;
+            return Ok(false);
+        }
+        self.has_waited = false;
+        let mut arriving = begin(inner, header, destination);
         // What came with the head belongs to the payload.
         let came = rest.len();
         arriving.place(rest, straight);
@@ -349,7 +362,7 @@ impl Input {
         self.batch.clear();
         self.goes_straight = arriving.straight.is_some();
         self.arriving = Some(arriving);
-        Ok(())
+        Ok(true)
     }
 
     /// One system call: the rest of the payload, and the head of the next frame.
@@ -527,7 +540,9 @@ impl Input {
             if !is_large || header.frame_bytes() > slot.len() - start {
                 return Err(split_frame().into());
             }
-            let mut arriving = begin(inner, self.link, header, rest, goal.straight.as_deref());
+            let straight = goal.straight.as_deref();
+            let destination = destination(inner, self.link, &header, rest, straight);
+            let mut arriving = begin(inner, header, destination);
             arriving.place(rest, goal.straight.as_deref_mut());
             let target = arriving.rest(goal.straight.as_deref_mut());
             slot.copy_out(start + HEAD_BYTES, target);
@@ -576,25 +591,22 @@ impl Arriving {
     }
 }
 
-/// Decides where the payload of a large frame goes.
-fn begin(
+/// Decides where the payload of a large frame goes, which begins with `rest`.
+fn destination(
     inner: &Inner,
     link: u32,
-    header: Header,
+    header: &Header,
     rest: &[u8],
     straight: Option<&Straight<'_>>,
-) -> Arriving {
-    let mut destination = Destination::Buffer;
-    if let Some(straight) = straight {
-        let described = header.flags.has(Flags::DESCRIBED);
-        let descriptor = if described {
-            rest.first_chunk().copied()
-        } else {
-            None
-        };
-        destination = inner
-            .with_core(|core| core.destination(link, &header, descriptor, Some(&straight.wanted)));
-    }
+) -> Destination {
+    let descriptor = rest.first_chunk().copied();
+    let descriptor = descriptor.filter(|_| header.flags.has(Flags::DESCRIBED));
+    let wanted = straight.map(|straight| &straight.wanted);
+    inner.with_core(|core| core.destination(link, header, descriptor, wanted))
+}
+
+/// The payload of a large frame begins to arrive.
+fn begin(inner: &Inner, header: Header, destination: Destination) -> Arriving {
     let length = header.length as usize;
     match destination {
         Destination::Straight {
@@ -612,7 +624,7 @@ fn begin(
                 straight: Some((after, offset, ends_message)),
             }
         }
-        Destination::Buffer => Arriving {
+        Destination::Buffer | Destination::Early => Arriving {
             header,
             buffer: inner.pool.take(length),
             descriptor: [0; DESCRIPTOR_BYTES],

@@ -233,6 +233,15 @@ impl Receiving {
     }
 }
 
+fn turn(node: &Session, input: &mut Input) -> Result<usize, InputError> {
+    let mut look = |_: &mut Core| false;
+    let mut goal = Goal::new(None, &mut look);
+    let inner = node.inner();
+    let received = input.receive(inner, &mut goal, &mut BytesMut::new(), Time(0));
+    inner.flush_dirty();
+    received
+}
+
 fn contents(number: u32, length: usize) -> Vec<u8> {
     (0..=250)
         .cycle()
@@ -274,6 +283,36 @@ fn what_claims_to_be_longer_than_any_frame_is_not_waited_for() {
     head[12..16].copy_from_slice(&(8_u32 << 20).to_le_bytes());
     let error = receiving.receive(&head, &[]).unwrap_err();
     assert!(matches!(error, InputError::Fault(_)), "{error}");
+}
+
+#[test]
+fn a_large_frame_that_comes_early_lets_the_other_lane_have_a_turn() {
+    let small = [8];
+    for comes_then in [true, false] {
+        let mut receiving = Receiving::new();
+        let urgent = Pieces::default();
+        let link = receiving.input.link;
+        let mut other = Input::new(link, LaneClass::Urgent, Stream::of(&urgent), 1 << 20);
+        let bytes = receiving.message(&small);
+        let (first, large) = bytes.split_at(HEADER_BYTES + DESCRIPTOR_BYTES + small[0]);
+        let left = |pieces: &Pieces| pieces.lock().unwrap().front().map_or(0, BytesMut::len);
+        let pieces = Arc::clone(&receiving.pieces);
+        pieces.lock().unwrap().push_back(large.into());
+        urgent.lock().unwrap().push_back(first.into());
+
+        assert_eq!(receiving.turn().unwrap(), AHEAD_BYTES);
+        assert_eq!(left(&pieces), large.len() - AHEAD_BYTES);
+        if comes_then {
+            receiving.turn_of(&mut other).unwrap();
+        }
+        // It waits no longer, whether they have come or not.
+        receiving.turn().unwrap();
+        assert_eq!(left(&pieces), 0);
+        if !comes_then {
+            receiving.turn_of(&mut other).unwrap();
+        }
+        receiving.unpack(0, &small);
+    }
 }
 
 #[test]
@@ -363,14 +402,12 @@ impl Receiving {
 
     /// One turn of the lane.
     fn turn(&mut self) -> Result<usize, InputError> {
-        let mut look = |_: &mut Core| false;
-        let mut goal = Goal::new(None, &mut look);
-        let inner = self.node.inner();
-        let received = self
-            .input
-            .receive(inner, &mut goal, &mut BytesMut::new(), Time(0));
-        inner.flush_dirty();
-        received
+        turn(&self.node, &mut self.input)
+    }
+
+    /// One turn of another lane.
+    fn turn_of(&self, input: &mut Input) -> Result<usize, InputError> {
+        turn(&self.node, input)
     }
 
     /// Unpacks the small messages of these numbers, behind which there is no other.
