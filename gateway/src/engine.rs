@@ -437,6 +437,9 @@ impl Engine {
         let complaints = if fault.is_misbehaviour() {
             add(&self.tally.misbehaved, 1);
             Some(&self.complaints)
+        } else if fault.is_damage() {
+            add(&self.tally.corrupt, 1);
+            Some(&self.complaints)
         } else {
             // A node that leaves may close its socket while something is still sent to it that it has no
             // use for: an answer, or credit. Nothing is lost by that.

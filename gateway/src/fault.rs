@@ -54,6 +54,11 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
+    /// Whether what came was changed on its way.
+    pub(crate) const fn is_damage(&self) -> bool {
+        matches!(self, Self::DamagedHeader)
+    }
+
     /// Whether the connection broke: the peer did not close it.
     pub(crate) const fn is_breakage(&self) -> bool {
         matches!(

@@ -140,6 +140,10 @@ impl Rules {
     /// Whether a frame with this header may come on the lane at all.
     #[inline]
     pub(crate) fn check(&self, header: HeaderRef<'_>) -> Result<(), Fault> {
+        // First: what is damaged may look like anything.
+        if header.flags().has(Flags::HEADER_ONLY) {
+            check_lone_header(header)?;
+        }
         if header.frame_bytes() > self.largest_frame {
             return Err(Fault::TooLong {
                 bytes: header.frame_bytes(),
@@ -149,16 +153,12 @@ impl Rules {
         if self.lane == Lane::Bulk && !header.is_data() {
             return Err(Fault::WrongLane(header.kind()));
         }
-        if header.flags().has(Flags::HEADER_ONLY) {
-            check_lone_header(header)?;
-        }
         Ok(())
     }
 }
 
 /// A data frame whose checksum covers its header alone, so that who only has that can look at it. An
 /// opening, which each hop acts on, has one over everything.
-#[cold]
 fn check_lone_header(header: HeaderRef<'_>) -> Result<(), Fault> {
     if header.flags().has(Flags::OPEN) {
         return Err(Fault::WithoutChecksum);

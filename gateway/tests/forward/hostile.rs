@@ -110,16 +110,21 @@ fn openings_without_a_checksum_over_all_of_them_close_the_link() {
 
 /// A header with a checksum of its own that is wrong, or not there: what memory does, and no peer.
 #[test]
-fn damaged_headers_close_the_link_and_are_nobodys_fault() {
+fn damaged_headers_close_the_link_and_are_counted_as_such() {
     for lane in [LaneOf::Urgent, LaneOf::Bulk] {
         let mut frame = data(FLOW, 0, 8);
         frame[1] |= Flags::HEADER_ONLY.bits();
         frame[16..20].fill(0);
-        let counters = misbehave(|member| {
-            member.send(lane, &frame);
-            member.hear_to_the_end();
-        });
-        assert_eq!((counters.misbehaved, counters.queued_bytes), (0, 0));
+        // As it is, and with a length that no frame has.
+        for length in [8, 5 << 20] {
+            frame[12..16].copy_from_slice(&u32::to_le_bytes(length));
+            let counters = misbehave(|member| {
+                member.send(lane, &frame);
+                member.hear_to_the_end();
+            });
+            assert_eq!((counters.misbehaved, counters.corrupt), (0, 1));
+            assert_eq!(counters.queued_bytes, 0);
+        }
     }
 }
 

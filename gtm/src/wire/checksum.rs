@@ -1,5 +1,5 @@
-//! CRC-32C, end to end: made by the source over header and payload, looked at by the
-//! destination, carried untouched by gateways (paper 002 found that memory and cards on the
+//! CRC-32C, end to end: made by the source over header and payload, or over the header alone, looked
+//! at by the destination, carried untouched by gateways (paper 002 found that memory and cards on the
 //! way corrupt what links deliver intact).
 
 use crc_fast::{CrcAlgorithm, Digest};

@@ -66,6 +66,8 @@ pub(crate) enum FrameFault {
     WrongLink(u32),
     #[error("a frame of channel {0}, which does not exist")]
     NoSuchChannel(u16),
+    #[error("a header that is damaged: memory or a card on the way changes bytes")]
+    DamagedHeader,
 }
 
 impl Core {
@@ -388,6 +390,24 @@ impl Core {
     }
 
     pub(super) fn accept_in_order(
+        &mut self,
+        index: u32,
+        header: &Header,
+        payload: &[u8],
+        shared: Option<&Bytes>,
+        now: Time,
+    ) -> Result<(), Violation> {
+        let has_begun = self.in_flows[index as usize].reassembly.message().is_some();
+        let accepted = self.take_in(index, header, payload, shared, now);
+        if accepted.is_err() && has_begun {
+            // What was taken in of the message goes with it, so no rest completes it, however often
+            // that is sent.
+            self.in_flows[index as usize].flow.give_up_message();
+        }
+        accepted
+    }
+
+    fn take_in(
         &mut self,
         index: u32,
         header: &Header,

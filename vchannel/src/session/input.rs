@@ -338,7 +338,13 @@ impl Input {
         let Some(head) = self.batch.first_chunk::<HEADER_BYTES>() else {
             return Ok(true);
         };
-        let header = Header::parse(head).map_err(FrameFault::from)?;
+        let header = Header::check(head).map_err(FrameFault::from)?;
+        // Its length is acted on, long before the whole of it can be looked at.
+        let is_lone = header.flags().has(Flags::HEADER_ONLY) && !header.lacks_checksum();
+        if is_lone && !header.is_intact_alone() {
+            return Err(FrameFault::DamagedHeader.into());
+        }
+        let header = header.read();
         let rest = &self.batch[HEADER_BYTES..];
         if header.kind != Kind::Data {
             return Err(

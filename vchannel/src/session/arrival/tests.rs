@@ -273,6 +273,53 @@ fn a_source_that_dies_in_a_message_leaves_no_memory_taken() {
     assert_eq!(core.budget.promised(), before);
 }
 
+/// How long a block says it is may be changed on its way, where no checksum covers that.
+#[test]
+fn a_message_that_turns_out_impossible_is_given_up_at_both_ends() {
+    let scene = Scene::new();
+    let mut core = scene.session.inner().lock();
+    scene.open(&mut core, 1);
+    let begun = described(1 << 20, 50_000);
+    let first = Header {
+        flags: Flags::DESCRIBED,
+        ..scene.header(1, 0, &begun)
+    };
+    assert!(scene.take(&mut core, &first, &begun, true).is_ok());
+    // Somebody else's frames come by this link as well.
+    let kind = |core: &mut Core, kind| {
+        core.links[scene.link as usize]
+            .as_mut()
+            .unwrap()
+            .request
+            .kind = kind;
+    };
+    kind(&mut core, LinkKind::Deliver);
+    let end = [0; 5000];
+    let last = Header {
+        flags: Flags::END,
+        offset: 50_000,
+        ..scene.header(1, first.end_position(), &end)
+    };
+    assert!(scene.take(&mut core, &last, &end, true).is_ok());
+    let said = |core: &Core| {
+        let link = core.links[scene.link as usize].as_ref().unwrap();
+        Header::parse(link.control.last_chunk().unwrap())
+            .unwrap()
+            .reason()
+    };
+    assert_eq!(said(&core), Some(Refusal::Corrupt));
+    // Its source would send that frame again, and again.
+    kind(&mut core, LinkKind::Regular);
+    let payload = scene.opening().to_bytes();
+    let again = Header {
+        flags: Flags::OPEN,
+        ..scene.header(2, first.end_position(), &payload)
+    };
+    let opened = scene.take(&mut core, &again, &payload, true);
+    assert!(matches!(opened, Ok(None)));
+    assert_eq!(said(&core), Some(Refusal::GivenUp));
+}
+
 #[test]
 fn a_source_that_falls_silent_is_forgotten() {
     let scene = Scene::new();
