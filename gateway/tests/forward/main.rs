@@ -22,8 +22,11 @@ mod world;
 use std::thread;
 
 use madgate_gateway::{Counters, Gateway};
+use madgate_gtm::Header;
+use madgate_gtm::wire::{Flags, HEADER_BYTES, ReceiveMode, checksum};
 use madgate_vchannel::cluster::EndpointSettings;
-use traffic::{receive_all, receive_from, send_all, send_from};
+use member::{Listener, admit, world_to};
+use traffic::{pattern, receive_all, receive_from, send_all, send_from};
 use world::{World, fabrics, remote_writes};
 
 fn lengths() -> Vec<usize> {
@@ -315,6 +318,37 @@ fn checksums_of_headers_alone() {
         for settings in ["", "[gateway]\nsplice = false"] {
             both_ways_of(right, settings, "", "checksum = \"header\"");
         }
+    }
+}
+
+#[test]
+fn checksums_cover_what_the_channel_says() {
+    for (key, is_lone) in [
+        ("", false),
+        ("checksum = \"payload\"", false),
+        ("checksum = \"header\"", true),
+    ] {
+        let world = world_to("tcp", "").and(key);
+        let _gateway = world.gateway("gw");
+        let source = world.node_of("c0");
+        let to = source.session.cluster().node("b0").unwrap();
+        let listener = Listener::of(world.cluster(), "b0");
+        let mut packing = source.channel.begin_packing(to).unwrap();
+        let block = pattern(0, 100_000);
+        packing
+            .pack_owned(block.clone(), ReceiveMode::Cheaper)
+            .unwrap();
+        packing.end_packing().unwrap();
+        let mut destination = listener.accept();
+        admit(&mut destination);
+        let head = destination.receive_bulk(HEADER_BYTES);
+        let header = Header::parse(head.first_chunk().unwrap()).unwrap();
+        let payload = destination.receive_bulk(usize::try_from(header.length).unwrap());
+        assert_eq!(header.flags.has(Flags::HEADER_ONLY), is_lone, "{key:?}");
+        assert!(checksum::is_intact(&header, &payload));
+        let mut other = payload.to_vec();
+        *other.last_mut().unwrap() ^= 1;
+        assert_eq!(checksum::is_intact(&header, &other), is_lone, "{key:?}");
     }
 }
 

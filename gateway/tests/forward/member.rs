@@ -210,6 +210,7 @@ pub(crate) fn admit(destination: &mut Member) {
             break header;
         }
     };
+    assert!(!asked.flags.has(Flags::HEADER_ONLY), "each hop looks at it");
     destination.receive_urgent(OPENING_BYTES);
     let credit = Header::credit(FLOW, asked.label, 0, 64 << 20, 9);
     destination.send(LaneOf::Urgent, &credit.to_control_frame());
