@@ -28,32 +28,37 @@ const PROCESSORS: f64 = 2.0;
 /// Each network alone.
 const DIRECT: [&str; 3] = ["tcp", "shm", "hsl"];
 
-/// What crosses two networks, and which.
-const PAIRS: [(&str, [&str; 2]); 4] = [
-    ("tcp->shm", ["tcp", "shm"]),
-    ("shm->tcp", ["shm", "tcp"]),
-    ("hsl->tcp", ["hsl", "tcp"]),
-    ("tcp->hsl", ["tcp", "hsl"]),
+/// What crosses two networks.
+struct Pair {
+    protocols: [&'static str; 2],
+    /// Its name.
+    default: &'static str,
+    /// Where checksums cover what they cover of a network alone: the header.
+    header: &'static str,
+    /// With what `--set` says.
+    set: &'static str,
+}
+
+macro_rules! pair {
+    ($left:literal, $right:literal) => {
+        Pair {
+            protocols: [$left, $right],
+            default: concat!($left, "->", $right),
+            header: concat!($left, "->", $right, ", header"),
+            set: concat!($left, "->", $right, ", set"),
+        }
+    };
+}
+
+const PAIRS: [Pair; 4] = [
+    pair!("tcp", "shm"),
+    pair!("shm", "tcp"),
+    pair!("hsl", "tcp"),
+    pair!("tcp", "hsl"),
 ];
 
-/// The same where checksums cover what they cover of a network alone: the header.
-const PAIRS_ALIKE: [(&str, [&str; 2]); 4] = [
-    ("tcp->shm, header", ["tcp", "shm"]),
-    ("shm->tcp, header", ["shm", "tcp"]),
-    ("hsl->tcp, header", ["hsl", "tcp"]),
-    ("tcp->hsl, header", ["tcp", "hsl"]),
-];
-
-/// What makes them so.
-const ALIKE: &str = "channel.checksum=header";
-
-/// The same, with what `--set` says.
-const PAIRS_SET: [(&str, [&str; 2]); 4] = [
-    ("tcp->shm, set", ["tcp", "shm"]),
-    ("shm->tcp, set", ["shm", "tcp"]),
-    ("hsl->tcp, set", ["hsl", "tcp"]),
-    ("tcp->hsl, set", ["tcp", "hsl"]),
-];
+/// What makes checksums cover headers alone.
+const HEADER_ONLY: &str = "channel.checksum=header";
 
 #[derive(Debug, Args)]
 pub(crate) struct PairsArguments {
@@ -88,29 +93,27 @@ pub(crate) fn bench(arguments: &PairsArguments) -> io::Result<()> {
         Box::new(Regular::new(protocol, protocol, wait))
     });
     let mut contestants = Vec::from(direct);
-    for (name, protocols) in PAIRS {
-        contestants.push(Box::new(Forwarded::new(name, protocols, wait)));
-    }
-    for (name, protocols) in PAIRS_ALIKE {
-        contestants.push(Box::new(Forwarded {
-            settings: Setting::read_all(&[ALIKE])?,
-            ..Forwarded::new(name, protocols, wait)
-        }));
-    }
-    for (name, protocols) in PAIRS_SET {
-        let concerns = |setting: &&Setting| setting.concerns(&protocols);
+    let mut add = |pair: &Pair, name, settings| -> io::Result<()> {
         let forwarded = Forwarded {
-            settings: arguments
-                .settings
-                .iter()
-                .filter(concerns)
-                .cloned()
-                .collect(),
-            ..Forwarded::new(name, protocols, wait)
+            settings,
+            ..Forwarded::new(name, pair.protocols, wait)
         };
-        if !forwarded.settings.is_empty() {
-            forwarded.check()?;
-            contestants.push(Box::new(forwarded));
+        forwarded.check()?;
+        contestants.push(Box::new(forwarded));
+        Ok(())
+    };
+    for pair in &PAIRS {
+        add(pair, pair.default, Vec::new())?;
+    }
+    for pair in &PAIRS {
+        add(pair, pair.header, Setting::read_all(&[HEADER_ONLY])?)?;
+    }
+    for pair in &PAIRS {
+        let concerns = |setting: &&Setting| setting.concerns(&pair.protocols);
+        let settings = arguments.settings.iter().filter(concerns).cloned();
+        let settings: Vec<_> = settings.collect();
+        if !settings.is_empty() {
+            add(pair, pair.set, settings)?;
         }
     }
     let measure = if arguments.unread {
@@ -164,13 +167,14 @@ fn lines(results: &Results, point: Point) -> Vec<Line> {
     };
     let direct = DIRECT.into_iter().map(|name| line(name, None));
     let is_measured = |name: &&'static str| results.keys().any(|(measured, _)| measured == name);
-    let set = PAIRS_SET.into_iter().filter(|(name, _)| is_measured(name));
-    let pairs = PAIRS
-        .into_iter()
-        .chain(PAIRS_ALIKE)
-        .chain(set)
-        .map(|(name, both)| line(name, Some(both)));
-    direct.chain(pairs).collect()
+    let named = |name: fn(&Pair) -> &'static str| {
+        let pairs = PAIRS.iter().map(move |pair| (name(pair), pair.protocols));
+        pairs.map(|(name, both)| line(name, Some(both)))
+    };
+    let default = named(|pair| pair.default);
+    let header = named(|pair| pair.header);
+    let set = named(|pair| pair.set).filter(|line| is_measured(&line.path));
+    direct.chain(default).chain(header).chain(set).collect()
 }
 
 /// GB per second that the processors have time for, when each GiB costs them so much.
