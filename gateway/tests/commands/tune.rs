@@ -1,7 +1,6 @@
 //! `tune`: values are found and written, and whatever happens, every node goes back to its own.
 
-use std::env;
-use std::fs;
+use std::{env, fs, thread};
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -297,6 +296,35 @@ fn who_breaks_off_does_not_wait_for_a_message_that_takes_minutes() {
     );
     assert_eq!(text(&world), before);
     assert_tidy(&world);
+}
+
+/// Until it has taken its signals over.
+fn wait_listening(process: &Process) {
+    let takes_over = |status: &str| {
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        caught.is_some_and(|mask| mask & (1 << (Signal::INT.as_raw() - 1)) != 0)
+    };
+    let status = format!("/proc/{}/status", process.id());
+    while !takes_over(&fs::read_to_string(&status).unwrap()) {
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn who_breaks_off_does_not_wait_for_a_node_that_says_nothing() {
+    let world = world("shm");
+    let (_gateway, serve) = tunable(&world);
+    let before = text(&world);
+    serve.signal(Signal::STOP);
+    let tuner = world.start_tune(&["--budget", "10min", "--json"]);
+    wait_listening(&tuner);
+    tuner.signal(Signal::INT);
+    let ended = tuner.end();
+    assert_eq!(ended.status.code(), Some(130), "{ended:?}");
+    assert!(ended.stderr.contains("nothing was written"), "{ended:?}");
+    assert_eq!(text(&world), before);
+    serve.kill();
 }
 
 #[test]

@@ -156,8 +156,8 @@ fn tune(tuning: &Tuning) -> Result<ExitCode, Failure> {
     let html = tuning.report.as_deref();
     let html = html.map(|file| Target::prepare(file, None)).transpose()?;
 
-    let mut route = Route::open(&plan, &tuning.node, to, tuning.channel.as_deref())?;
-    let report = measure(tuning, &plan, &mut route, &endings, started);
+    let mut route = Route::open(&plan, &tuning.node, to, tuning.channel.as_deref(), &endings)?;
+    let report = measure(tuning, &plan, &mut route, started);
     if report.is_err() {
         route.tell_held();
     }
@@ -200,19 +200,14 @@ fn tune(tuning: &Tuning) -> Result<ExitCode, Failure> {
 
 /// Sees how long messages take, before anything is changed: leases have to last as long, and a budget
 /// for measurements of them.
-fn fit(
-    route: &mut Route<'_>,
-    objective: &Objective,
-    budget: Duration,
-    endings: &Endings,
-) -> Result<(), Stop> {
+fn fit(route: &mut Route<'_>, objective: &Objective, budget: Duration) -> Result<(), Stop> {
     let deadline = Instant::now() + budget / 2;
-    let mut ones = objective.time_of_one(route, endings, deadline)?;
+    let mut ones = objective.time_of_one(route, deadline)?;
     let least = |ones: &[Duration]| Objective::time_of_all(ones) * MEASUREMENTS_LEAST;
     let is_too_long = |ones: &[Duration]| least(ones) > budget;
     let longest = |ones: &[Duration]| ones.iter().max().copied().unwrap_or_default();
     if is_too_long(&ones) && longest(&ones) < SLOW_MESSAGE {
-        ones = objective.time_of_one(route, endings, deadline)?;
+        ones = objective.time_of_one(route, deadline)?;
     }
     if is_too_long(&ones) {
         let least = least(&ones);
@@ -245,7 +240,6 @@ fn measure<'a>(
     tuning: &'a Tuning,
     plan: &'a Plan,
     route: &mut Route<'_>,
-    endings: &Endings,
     started: Instant,
 ) -> Result<Report<'a>, Stop> {
     let cluster = plan.cluster();
@@ -287,8 +281,8 @@ fn measure<'a>(
     if tuning.knobs.is_empty() && !idle.names.is_empty() {
         tell(&format!("  not tried: {idle}\n"));
     }
-    fit(route, &objective, tuning.budget, endings)?;
-    let mut trial = Trial::new(route, &choices, &objective, endings, started, &tell);
+    fit(route, &objective, tuning.budget)?;
+    let mut trial = Trial::new(route, &choices, &objective, started, &tell);
     let closing = CLOSING.min(tuning.budget / CLOSING_PART);
     let time = tuning.budget.saturating_sub(closing);
     let outcome = if tuning.sweep {

@@ -9,7 +9,6 @@ use super::route::{Route, Stop};
 use super::statistics::geometric_mean;
 use crate::bench;
 use crate::files::wire::count;
-use crate::signals::Endings;
 use crate::units::float;
 
 /// The shortest and the longest that one figure is measured.
@@ -120,14 +119,13 @@ impl Objective {
     pub(crate) fn time_of_one(
         &self,
         route: &Route<'_>,
-        endings: &Endings,
         deadline: Instant,
     ) -> Result<Vec<Duration>, Stop> {
         let one = |gauge: &Gauge| {
             let (Gauge::Stream(size) | Gauge::Pingpong(size)) = *gauge;
             let once = || {
                 let within = deadline.saturating_duration_since(Instant::now());
-                route.keeping(endings, Some(within), |channel, to| {
+                route.keeping(Some(within), |channel, to| {
                     bench::time_of_one(channel, to, size)
                 })
             };
@@ -144,16 +142,12 @@ impl Objective {
     }
 
     /// Measures each figure once, with what is in force.
-    pub(crate) fn measure(
-        &self,
-        route: &mut Route<'_>,
-        endings: &Endings,
-    ) -> Result<Vec<f64>, Stop> {
+    pub(crate) fn measure(&self, route: &mut Route<'_>) -> Result<Vec<f64>, Stop> {
         let times = [self.time / WARM_UP_PART, self.time];
         let mut figures = Vec::with_capacity(self.gauges.len());
         for gauge in &self.gauges {
             route.keep()?;
-            figures.push(route.keeping(endings, None, |channel, to| match *gauge {
+            figures.push(route.keeping(None, |channel, to| match *gauge {
                 Gauge::Stream(size) => {
                     // Empty messages have no bytes; those count that there were.
                     let bytes = float(count(size.max(1)));

@@ -53,6 +53,8 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 pub(crate) struct Route<'a> {
     plan: &'a Plan,
     node: &'a str,
+    /// Where somebody says that they want no more.
+    endings: &'a Endings,
     to: NodeId,
     channel_name: String,
     /// Every other node of the route, farthest first.
@@ -101,6 +103,7 @@ impl<'a> Route<'a> {
         node: &'a str,
         to: NodeId,
         channel: Option<&str>,
+        endings: &'a Endings,
     ) -> Result<Self, Failure> {
         let cluster = plan.cluster();
         let session = join(cluster, node)?;
@@ -118,6 +121,7 @@ impl<'a> Route<'a> {
         Ok(Self {
             plan,
             node,
+            endings,
             to,
             channel_name,
             peers,
@@ -161,7 +165,7 @@ impl<'a> Route<'a> {
 
     /// Takes the turn to tune every node, and returns the processors that all gateways have.
     /// Warns where a node's file has other values.
-    pub(crate) fn begin(&mut self, names: &[Name]) -> Result<Vec<usize>, Failure> {
+    pub(crate) fn begin(&mut self, names: &[Name]) -> Result<Vec<usize>, Stop> {
         let mut processors: Option<Vec<usize>> = None;
         for (place, peer) in self.peers.clone().into_iter().enumerate() {
             let state = self.ask(peer, names, |_| true)?;
@@ -193,7 +197,7 @@ impl<'a> Route<'a> {
     }
 
     /// Sees to it that these values are in force on every node.
-    pub(crate) fn switch(&mut self, values: &[(Name, Value)]) -> Result<Tried, Failure> {
+    pub(crate) fn switch(&mut self, values: &[(Name, Value)]) -> Result<Tried, Stop> {
         if self.in_force.as_deref() == Some(values) {
             return Ok(Tried::InForce);
         }
@@ -242,7 +246,7 @@ impl<'a> Route<'a> {
     }
 
     /// Renews the leases where it is time to.
-    pub(crate) fn keep(&mut self) -> Result<(), Failure> {
+    pub(crate) fn keep(&mut self) -> Result<(), Stop> {
         if self.renewed.elapsed() < RENEWAL {
             return Ok(());
         }
@@ -253,7 +257,8 @@ impl<'a> Route<'a> {
                 return Err(Failure::new(format!(
                     "{} has gone back to its own values; it was restarted, or its lease ended",
                     self.name(peer)
-                )));
+                ))
+                .into());
             }
         }
         self.renewed = Instant::now();
@@ -265,13 +270,13 @@ impl<'a> Route<'a> {
     /// process does.
     pub(crate) fn keeping<T>(
         &self,
-        endings: &Endings,
         within: Option<Duration>,
         work: impl FnOnce(&Channel, NodeId) -> Result<T, Failure>,
     ) -> Result<T, Stop> {
         let channel = self.channel()?;
         let ask = self.encode(&self.ask_for(&[]))?;
         let (done, is_done) = bounded::<()>(0);
+        let endings = self.endings;
         let too_late = within.map_or_else(never, after);
         let renew = move || {
             loop {
@@ -344,13 +349,16 @@ impl<'a> Route<'a> {
     /// hear it goes back when its lease ends.
     pub(crate) fn end(mut self) {
         for peer in std::mem::take(&mut self.begun) {
-            if let Err(failure) = self.request(peer, &Order::End, END_LIMIT, |_| true) {
-                tracing::warn!(
-                    "{} goes back to its own values within {} s: {failure}",
-                    self.name(peer),
-                    self.lease.as_secs()
-                );
-            }
+            let why = match self.request(peer, &Order::End, END_LIMIT, |_| true) {
+                Ok(_) => continue,
+                Err(Stop::Failure(failure)) => failure.to_string(),
+                Err(Stop::Signal(_)) => "it was not waited for".to_owned(),
+            };
+            tracing::warn!(
+                "{} goes back to its own values within {} s: {why}",
+                self.name(peer),
+                self.lease.as_secs()
+            );
         }
         if let Some((session, channel)) = self.joined.take() {
             crate::node::leave(session, channel);
@@ -377,36 +385,43 @@ impl<'a> Route<'a> {
         peer: NodeId,
         names: &[Name],
         is_it: impl Fn(&State) -> bool,
-    ) -> Result<State, Failure> {
+    ) -> Result<State, Stop> {
         match self.request(peer, &self.ask_for(names), self.answer_limit(), is_it)? {
             Answer::State(state) => Ok(state),
-            Answer::Refused(why) => Err(Failure::new(format!(
-                "{} cannot be tuned: {why}",
-                self.name(peer)
-            ))),
+            Answer::Refused(why) => {
+                Err(Failure::new(format!("{} cannot be tuned: {why}", self.name(peer))).into())
+            }
         }
     }
 
-    /// Gives an order again and again, until it is refused or has led to such a state.
+    /// Whether somebody wants no more.
+    pub(crate) fn look_for_signal(&self) -> Result<(), Stop> {
+        let signal = self.endings.signals().try_recv();
+        signal.map_or(Ok(()), |signal| Err(Stop::Signal(signal)))
+    }
+
+    /// Gives an order again and again, until it is refused or has led to such a state, or somebody wants
+    /// no more.
     fn request(
         &self,
         peer: NodeId,
         order: &Order,
         limit: Duration,
         is_it: impl Fn(&State) -> bool,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<Answer, Stop> {
         let channel = self.channel()?;
         let message = self.encode(order)?;
         let deadline = Instant::now() + limit;
         let (mut met, mut answered) = (None, false);
         while Instant::now() < deadline {
+            self.look_for_signal()?;
             match talk::send(channel, peer, message.clone()) {
                 Ok(()) => {}
                 // What was on its way to a node before it changed is lost; the next is not.
                 Err(error @ (PackError::Restarted { .. } | PackError::Disagreement { .. })) => {
                     met = Some(error);
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(Failure::from(error).into()),
             }
             match self.answer(channel, peer, deadline.min(Instant::now() + REPEAT_AFTER))? {
                 Some(Answer::State(state)) if !is_it(&state) => {
@@ -421,7 +436,8 @@ impl<'a> Route<'a> {
             return Err(Failure::new(format!(
                 "{} does not do what it was told; it was restarted, or another one tunes it",
                 self.name(peer)
-            )));
+            ))
+            .into());
         }
         let what = format!(
             "{} has not answered for {} s; it has to run `madgate gateway` or `madgate serve` \
@@ -429,7 +445,8 @@ impl<'a> Route<'a> {
             self.name(peer),
             limit.as_secs()
         );
-        Err(met.map_or_else(|| Failure::new(&what), |met| Failure::caused(&what, met)))
+        let failure = met.map_or_else(|| Failure::new(&what), |met| Failure::caused(&what, met));
+        Err(failure.into())
     }
 
     /// The next answer of a node to the present order, if one comes in time.

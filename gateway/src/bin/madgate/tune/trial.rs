@@ -10,7 +10,6 @@ use super::route::{Route, Stop, Tried};
 use super::search::{Point, Sample, Step, Surface};
 use crate::failure::Failure;
 use crate::knobs::{Name, Value};
-use crate::signals::Endings;
 
 /// One measurement: where, and the figures.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,7 +25,6 @@ pub(crate) struct Trial<'a, 'p> {
     route: &'a mut Route<'p>,
     choices: &'a [Choice],
     objective: &'a Objective,
-    endings: &'a Endings,
     started: Instant,
     tell: &'a dyn Fn(&str),
     log: Vec<Measured>,
@@ -37,7 +35,6 @@ impl<'a, 'p> Trial<'a, 'p> {
         route: &'a mut Route<'p>,
         choices: &'a [Choice],
         objective: &'a Objective,
-        endings: &'a Endings,
         started: Instant,
         tell: &'a dyn Fn(&str),
     ) -> Self {
@@ -45,7 +42,6 @@ impl<'a, 'p> Trial<'a, 'p> {
             route,
             choices,
             objective,
-            endings,
             started,
             tell,
             log: Vec::new(),
@@ -71,9 +67,7 @@ impl Surface for Trial<'_, '_> {
     type Error = Stop;
 
     fn measure(&mut self, point: &[usize]) -> Result<Sample, Stop> {
-        if let Ok(signal) = self.endings.signals().try_recv() {
-            return Err(Stop::Signal(signal));
-        }
+        self.route.look_for_signal()?;
         let is_present = self
             .choices
             .iter()
@@ -86,7 +80,7 @@ impl Surface for Trial<'_, '_> {
             }
             return Ok(Sample::Refused(why));
         }
-        let figures = match self.objective.measure(self.route, self.endings) {
+        let figures = match self.objective.measure(self.route) {
             Ok(figures) => figures,
             // With these values; whether others still pass is seen when they are put in force.
             Err(Stop::Failure(why)) if !is_present => {
