@@ -25,9 +25,12 @@ pub(super) struct Input {
     pub(super) is_hot: bool,
     /// When something came last.
     pub(super) active_at: Time,
-    /// Bulk lane of slots: the input of its link's small frames, to look at which costs no call. They
-    /// go on first, as what they lead should find its receiver prepared.
+    /// Bulk lane of slots: the input of its link's small frames, where it costs next to nothing to see
+    /// that there are none. They go on first, as what they lead should find its receiver prepared.
     pub(super) urgent: Option<usize>,
+    /// Bulk lane of slots: slots that it may still take in a turn in which small frames have come
+    /// between; none in a turn that is over.
+    pub(super) left_in_turn: usize,
 
     /// The beginning of a frame, with the batch that it is in.
     pub(super) batch: Option<BytesMut>,
@@ -88,6 +91,7 @@ impl Input {
             is_hot: false,
             active_at: now,
             urgent: None,
+            left_in_turn: 0,
             batch: None,
             small: Vec::new(),
             frame_bytes: None,

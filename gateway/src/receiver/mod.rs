@@ -310,12 +310,28 @@ impl Receiver {
 
     // ---- receiving ------------------------------------------------------------------------
 
-    /// Receives from one lane and sends on what came; closes its link if that fails.
+    /// Receives from one lane and sends on what came; closes its link if that fails. What comes by a
+    /// bulk lane of slots lets small frames pass that came before it, some times.
     fn turn(&mut self, index: usize) -> bool {
-        let bulk = self.inputs.get(index).and_then(Option::as_deref);
-        if let Some(urgent) = bulk.and_then(|bulk| self.urgent_before(bulk)) {
-            self.turn(urgent);
+        let mut progress = false;
+        for _ in 0..slots::LEADS_PER_TURN {
+            let bulk = self.inputs.get(index).and_then(Option::as_deref);
+            if let Some(urgent) = bulk.and_then(|bulk| self.urgent_before(bulk)) {
+                progress |= self.receive_once(urgent);
+            }
+            progress |= self.receive_once(index);
+            let bulk = self.inputs.get(index).and_then(Option::as_deref);
+            if bulk.is_none_or(|bulk| bulk.left_in_turn == 0) {
+                return progress;
+            }
         }
+        if let Some(Some(bulk)) = self.inputs.get_mut(index) {
+            bulk.left_in_turn = 0;
+        }
+        progress
+    }
+
+    fn receive_once(&mut self, index: usize) -> bool {
         let Some(Some(mut input)) = self.inputs.get_mut(index).map(Option::take) else {
             return false;
         };
@@ -385,6 +401,7 @@ impl Receiver {
                     continue;
                 };
                 if other != index && Arc::ptr_eq(&input.link, link) {
+                    input.urgent = None;
                     for _ in 0..LAST_READS {
                         if !matches!(self.receive(&mut input), Ok(true)) {
                             break;
@@ -452,6 +469,11 @@ impl Receiver {
 
     /// Tells the bulk lane of a link of slots where its small frames come.
     fn pair(&mut self, link: &Arc<Link>) {
+        let network = self.engine.cluster.network(self.hub().network);
+        if !network.stays_in_memory() {
+            // Memory does not show whether there are any.
+            return;
+        }
         let of_link = |lane| {
             self.inputs.iter().position(|input| {
                 let input = input.as_deref().filter(|input| input.is_static);

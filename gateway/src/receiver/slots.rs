@@ -23,6 +23,9 @@ use crate::scan::{Item, run_of, scan};
 /// Slots that are taken from one lane before the others have their turn.
 const SLOTS_PER_TURN: usize = 64;
 
+/// Times in a turn that large frames let small ones of their link pass.
+pub(super) const LEADS_PER_TURN: usize = 8;
+
 /// Bytes of large frames before what they touched is served, and at most half of the lane: what one
 /// call sends of them costs less for each than what several do.
 const SERVE_BYTES: usize = 1 << 20;
@@ -50,10 +53,16 @@ impl Receiver {
             Shape::Dynamic { .. } => SERVE_BYTES,
         };
         let mut ended = Ok(());
-        for _ in 0..SLOTS_PER_TURN {
+        let mut left = match std::mem::take(&mut input.left_in_turn) {
+            0 => SLOTS_PER_TURN,
+            left => left,
+        };
+        while left > 0 {
             if progress && self.urgent_before(input).is_some() {
+                input.left_in_turn = left;
                 break;
             }
+            left -= 1;
             let slot = match input.receiver.try_receive_slot() {
                 Ok(Some(slot)) => slot,
                 Ok(None) => break,
@@ -184,6 +193,8 @@ mod tests {
         bulk: VecDeque<Vec<u8>>,
         /// What comes by the urgent lane right after the next slot of the other is taken.
         then: Option<Vec<u8>>,
+        /// What comes by it comes again at once.
+        endless: bool,
         taken: Vec<LaneClass>,
     }
 
@@ -222,6 +233,7 @@ mod tests {
         fn try_receive_slot(&mut self) -> Result<Option<ReceivedSlot>, LaneError> {
             let mut both = self.both();
             let slot = match self.class {
+                LaneClass::Urgent if both.endless => both.urgent.front().cloned(),
                 LaneClass::Urgent => both.urgent.pop_front(),
                 LaneClass::Bulk => both.bulk.pop_front(),
             };
@@ -294,10 +306,24 @@ mod tests {
             both.lock().unwrap().then = None;
             turn(&[urgent, bulk, bulk, bulk, bulk]);
 
-            both.lock().unwrap().bulk = [large(), large()].into();
+            both.lock().unwrap().bulk = [large(), large(), large()].into();
             both.lock().unwrap().then = Some(ping());
-            turn(&[bulk]);
-            turn(&[urgent, bulk]);
+            turn(&[bulk, urgent, bulk, bulk]);
+
+            // It does not fall behind where they come all the time, and goes no further ahead of others
+            // than without them.
+            both.lock().unwrap().endless = true;
+            both.lock().unwrap().urgent = [ping()].into();
+            both.lock().unwrap().bulk = (0..100).map(|_| large()).collect();
+            let mut both_in_turn = vec![];
+            for _ in 0..LEADS_PER_TURN {
+                both_in_turn.extend([urgent; SLOTS_PER_TURN]);
+                both_in_turn.push(bulk);
+            }
+            turn(&both_in_turn);
+            both.lock().unwrap().endless = false;
+            both.lock().unwrap().urgent.clear();
+            turn(&[bulk; SLOTS_PER_TURN]);
         }
     }
 

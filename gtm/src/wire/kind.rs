@@ -139,7 +139,7 @@ pub enum Refusal {
     /// is back.
     LinkLost = 8,
     /// The destination has given up the message that it had part of: it had heard nothing of its
-    /// source for too long.
+    /// source for too long, or what came of it then cannot be.
     GivenUp = 9,
 }
 

@@ -66,8 +66,6 @@ pub(crate) enum FrameFault {
     WrongLink(u32),
     #[error("a frame of channel {0}, which does not exist")]
     NoSuchChannel(u16),
-    #[error("a header that is damaged: memory or a card on the way changes bytes")]
-    DamagedHeader,
 }
 
 impl Core {
@@ -225,7 +223,7 @@ impl Core {
         flow.reassembly = after;
         flow.inbox.note_straight(ends_message, header.charge());
         let held = self.accept_held(index, now);
-        self.judge(link, index, header, held)?;
+        self.judge(link, index, header, held, now)?;
         self.after_accept(index, now);
         Ok(true)
     }
@@ -265,7 +263,7 @@ impl Core {
         flow.inbox.end_frame(1, ends_message, header.charge());
         flow.flow.accept(header, now);
         let held = self.accept_held(index, now);
-        self.judge(link, index, header, held)?;
+        self.judge(link, index, header, held, now)?;
         self.after_accept(index, now);
         Ok(None)
     }
@@ -318,11 +316,11 @@ impl Core {
                 let keep = || shared.unwrap_or_else(|| Bytes::copy_from_slice(payload));
                 let held = flow.hold(header, keep);
                 let is_violated = held.is_err();
-                self.judge(link, index, header, held)?;
+                self.judge(link, index, header, held, now)?;
                 return Ok(is_violated.then_some(index));
             }
             Err(violation) if intact => {
-                self.judge(link, index, header, Err(violation))?;
+                self.judge(link, index, header, Err(violation), now)?;
                 return Ok(Some(index));
             }
             // What is damaged may not say where it belongs, and nothing of its source.
@@ -349,7 +347,7 @@ impl Core {
         if taken.is_ok() && !self.in_flows[index as usize].held.is_empty() {
             taken = self.accept_held(index, now);
         }
-        self.judge(link, index, header, taken)?;
+        self.judge(link, index, header, taken, now)?;
         Ok(Some(index))
     }
 
@@ -362,6 +360,7 @@ impl Core {
         index: u32,
         header: &Header,
         taken: Result<(), Violation>,
+        now: Time,
     ) -> Result<(), FrameFault> {
         let Err(violation) = taken else { return Ok(()) };
         let flow = &mut self.in_flows[index as usize];
@@ -373,7 +372,15 @@ impl Core {
             self.give_back(index);
             return Err(violation.into());
         }
+        // What arrived before is not to be taken for lost.
+        flow.flow.acknowledge_again();
+        let credit = flow.flow.poll_credit(&mut self.budget, now);
         flow.flow.close(&mut self.budget);
+        if let Some(credit) = credit
+            && let Some(link) = &mut self.links[link as usize]
+        {
+            link.push_control(&credit);
+        }
         let source = self.cluster.node_with_rank(header.flow.source);
         let source = source.map_or("", |source| self.cluster.node_name(source));
         tracing::warn!(source, flow = ?header.flow, "a source sent what no node of this session sends: {violation}");

@@ -13,7 +13,7 @@ use std::io;
 use bytes::BytesMut;
 use madgate_bmm::OutboxError;
 use madgate_gtm::wire::{
-    AHEAD_BYTES, DESCRIPTOR_BYTES, Flags, HEADER_BYTES, Kind, SMALL_PAYLOAD_BYTES,
+    AHEAD_BYTES, DESCRIPTOR_BYTES, Flags, HEADER_BYTES, HeaderRef, Kind, SMALL_PAYLOAD_BYTES,
     URGENT_FRAME_BYTES, checksum,
 };
 use madgate_gtm::{Header, Reassembly, Time};
@@ -42,6 +42,8 @@ pub(crate) enum InputError {
     Lane(#[from] LaneError),
     #[error("its peer sent what no node of this session sends: {0}")]
     Fault(#[from] FrameFault),
+    #[error("a header of a frame is damaged: memory or a card on the way changes bytes")]
+    Damaged,
     #[error(transparent)]
     Outbox(#[from] OutboxError),
     #[error("it cannot be waited for: {0}")]
@@ -306,6 +308,7 @@ impl Input {
         let mut leads = 0;
         while let Some(head) = self.batch[leads..].first_chunk::<HEADER_BYTES>() {
             let header = Header::check(head).map_err(FrameFault::from)?;
+            self.check_lone(header)?;
             if header.frame_bytes() > self.largest_frame {
                 return Err(too_long(&header.read()).into());
             }
@@ -339,11 +342,7 @@ impl Input {
             return Ok(true);
         };
         let header = Header::check(head).map_err(FrameFault::from)?;
-        // Its length is acted on, long before the whole of it can be looked at.
-        let is_lone = header.flags().has(Flags::HEADER_ONLY) && !header.lacks_checksum();
-        if is_lone && !header.is_intact_alone() {
-            return Err(FrameFault::DamagedHeader.into());
-        }
+        self.check_lone(header)?;
         let header = header.read();
         let rest = &self.batch[HEADER_BYTES..];
         if header.kind != Kind::Data {
@@ -357,6 +356,7 @@ impl Input {
         let destination = destination(inner, self.link, &header, rest, straight.as_deref());
         if matches!(destination, Destination::Early) && !self.has_waited {
             self.has_waited = true;
+            self.goes_straight = false;
             return Ok(false);
         }
         self.has_waited = false;
@@ -369,6 +369,17 @@ impl Input {
         self.goes_straight = arriving.straight.is_some();
         self.arriving = Some(arriving);
         Ok(true)
+    }
+
+    /// A large frame's length is acted on long before all of it is there. Where the checksum covers the
+    /// header alone, that can be looked at first.
+    fn check_lone(&self, header: HeaderRef<'_>) -> Result<(), InputError> {
+        let is_lone = header.flags().has(Flags::HEADER_ONLY)
+            && !(self.may_lack_checksums && header.lacks_checksum());
+        if is_lone && !header.is_intact_alone() {
+            return Err(InputError::Damaged);
+        }
+        Ok(())
     }
 
     /// One system call: the rest of the payload, and the head of the next frame.
@@ -506,7 +517,9 @@ impl Input {
         let Some((header, descriptor)) = head.split_first_chunk::<HEADER_BYTES>() else {
             return Ok(Some(slot));
         };
-        let header = Header::parse(header).map_err(FrameFault::from)?;
+        let header = Header::check(header).map_err(FrameFault::from)?;
+        self.check_lone(header)?;
+        let header = header.read();
         if header.kind != Kind::Data || header.frame_bytes() != slot.len() {
             return Ok(Some(slot));
         }
@@ -541,13 +554,18 @@ impl Input {
             let Some((header, rest)) = head.split_first_chunk::<HEADER_BYTES>() else {
                 return Err(split_frame().into());
             };
-            let header = Header::parse(header).map_err(FrameFault::from)?;
+            let header = Header::check(header).map_err(FrameFault::from)?;
+            self.check_lone(header)?;
+            let header = header.read();
             let is_large = header.kind == Kind::Data && header.length as usize >= DESCRIPTOR_BYTES;
             if !is_large || header.frame_bytes() > slot.len() - start {
                 return Err(split_frame().into());
             }
-            let straight = goal.straight.as_deref();
-            let destination = destination(inner, self.link, &header, rest, straight);
+            let destination = match goal.straight.as_deref() {
+                // What comes early is there all the same.
+                None => Destination::Buffer,
+                straight => destination(inner, self.link, &header, rest, straight),
+            };
             let mut arriving = begin(inner, header, destination);
             arriving.place(rest, goal.straight.as_deref_mut());
             let target = arriving.rest(goal.straight.as_deref_mut());

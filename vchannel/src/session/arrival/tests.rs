@@ -1,6 +1,6 @@
 //! What no honest source sends, as a session meets it: refused, and nothing of it stays.
 
-use madgate_gtm::wire::{Descriptor, OPENING_BYTES, ReceiveMode, SendMode};
+use madgate_gtm::wire::{Descriptor, HEADER_BYTES, OPENING_BYTES, ReceiveMode, SendMode};
 use tempfile::TempDir;
 
 use super::*;
@@ -308,6 +308,11 @@ fn a_message_that_turns_out_impossible_is_given_up_at_both_ends() {
             .reason()
     };
     assert_eq!(said(&core), Some(Refusal::Corrupt));
+    let control = &core.links[scene.link as usize].as_ref().unwrap().control;
+    let before = control[..control.len() - HEADER_BYTES].last_chunk();
+    let credit = Header::parse(before.unwrap()).unwrap();
+    assert_eq!(credit.kind, Kind::Credit);
+    assert_eq!(credit.position, first.end_position(), "it has arrived");
     // Its source would send that frame again, and again.
     kind(&mut core, LinkKind::Regular);
     let payload = scene.opening().to_bytes();

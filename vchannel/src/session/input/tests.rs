@@ -315,6 +315,25 @@ fn a_large_frame_that_comes_early_lets_the_other_lane_have_a_turn() {
     }
 }
 
+/// A length that has changed on its way makes payload of what are frames, and frames of payload.
+#[test]
+fn damaged_headers_end_a_bulk_lane_before_their_length_is_acted_on() {
+    let flags = Flags::DESCRIBED.with(Flags::HEADER_ONLY);
+    for (length, damaged) in [(LARGE, 20_000_u32), (LARGE, 16), (8, 10_000)] {
+        let mut receiving = Receiving::new();
+        let mut frame = receiving.frame(flags, 0, &record(&contents(0, length)));
+        // Its checksum covers the header alone.
+        let header = Header::parse(frame.first_chunk().unwrap()).unwrap();
+        let sum = checksum::Running::start(&header).finish();
+        frame[16..20].copy_from_slice(&sum.to_le_bytes());
+        assert!(Receiving::new().receive(&frame, &[]).is_ok());
+        frame[12..16].copy_from_slice(&damaged.to_le_bytes());
+        frame.resize(AHEAD_BYTES.max(frame.len()), 0);
+        let error = receiving.receive(&frame, &[]).unwrap_err();
+        assert!(matches!(error, InputError::Damaged), "{damaged}: {error}");
+    }
+}
+
 #[test]
 fn control_frames_stay_off_the_bulk_lane() {
     let mut receiving = Receiving::new();

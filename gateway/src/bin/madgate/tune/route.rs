@@ -414,7 +414,6 @@ impl<'a> Route<'a> {
         let deadline = Instant::now() + limit;
         let (mut met, mut answered) = (None, false);
         while Instant::now() < deadline {
-            self.look_for_signal()?;
             match talk::send(channel, peer, message.clone()) {
                 Ok(()) => {}
                 // What was on its way to a node before it changed is lost; the next is not.
@@ -423,6 +422,7 @@ impl<'a> Route<'a> {
                 }
                 Err(error) => return Err(Failure::from(error).into()),
             }
+            self.look_for_signal()?;
             match self.answer(channel, peer, deadline.min(Instant::now() + REPEAT_AFTER))? {
                 Some(Answer::State(state)) if !is_it(&state) => {
                     answered = true;
