@@ -15,7 +15,6 @@ use madgate_gtm::wire::Coverage;
 use madgate_gtm::{Budget, FlowKey, Header, Outgoing, Time};
 
 use super::flows::{InFlow, OutFlow, ReadyFlows};
-use super::inbox::Broken;
 use super::input::InputError;
 use super::links::{Link, LinkOutput};
 use super::ticker::Order;
@@ -305,14 +304,14 @@ impl Core {
 
     /// A link that is up because the peer has dialled it, and that serves as well as one
     /// that `request` would bring: of two that talk both ways, one needs to dial.
-    fn accepted_link(&self, request: LinkRequest) -> Option<u32> {
+    pub(super) fn accepted_link(&self, request: LinkRequest) -> Option<u32> {
         let serves = |link: &Link| !link.is_dialed && link.serves() == request && link.is_up();
         let found = |link: &Option<Link>| link.as_ref().is_some_and(serves);
         u32::try_from(self.links.iter().position(found)?).ok()
     }
 
     /// Asks for a link that is down, unless it is being dialled.
-    fn dial(&mut self, index: u32) {
+    pub(super) fn dial(&mut self, index: u32) {
         if let Some(link) = &mut self.links[index as usize]
             && link.is_dialed
             && !link.is_dialing
@@ -608,41 +607,6 @@ impl Core {
         Some(id)
     }
 
-    /// A link is lost. If this node has dialled it, and flows that end here came by it, it is dialled
-    /// again for as long as their messages wait for the rest.
-    fn await_link(&mut self, index: u32, now: Time) {
-        let Some(link) = &self.links[index as usize] else {
-            return;
-        };
-        if !link.is_dialed || !link.brings || self.accepted_link(link.request).is_some() {
-            return;
-        }
-        if let Some(link) = &mut self.links[index as usize] {
-            link.awaited_until = Some(now + self.cluster.link_timeout());
-        }
-        self.dial(index);
-    }
-
-    /// Links are no longer awaited that could not be had in time. Returns when there are others.
-    fn end_awaiting(&mut self, now: Time) -> Option<Time> {
-        let mut next: Option<Time> = None;
-        for index in 0..u32::try_from(self.links.len()).unwrap_or(u32::MAX) {
-            let Some(link) = &mut self.links[index as usize] else {
-                continue;
-            };
-            match link.awaited_until {
-                Some(until) if now >= until => {
-                    link.awaited_until = None;
-                    link.brings = false;
-                    self.stop_dialing_if_unused(index);
-                }
-                Some(until) => next = Some(next.map_or(until, |next| next.min(until))),
-                None => {}
-            }
-        }
-        next
-    }
-
     /// A caller's wait is over. Returns whether the ticker is to look at the session again: the
     /// progress thread may have to take over.
     pub(super) fn leave(&mut self) -> bool {
@@ -749,32 +713,6 @@ impl Core {
             next = Some(next.map_or(at, |next| next.min(at)));
         }
         self.sweep_at = next;
-    }
-
-    /// Breaks off messages whose way was lost for too long, dials no longer for them, and notes when
-    /// the next one will be.
-    fn break_lost(&mut self, now: Time) {
-        let mut next = self.end_awaiting(now);
-        let limit = self.cluster.link_timeout();
-        for index in 0..self.in_flows.len() {
-            let flow = &mut self.in_flows[index];
-            let Some(since) = flow.flow.suspended_since() else {
-                continue;
-            };
-            if flow.reassembly.message().is_none() {
-                continue;
-            }
-            let at = since + limit;
-            if now >= at {
-                flow.break_message(Broken::SourceLost);
-                flow.flow.give_up_message();
-                // What nobody will unpack takes no memory any more.
-                self.give_back(u32::try_from(index).unwrap_or(u32::MAX));
-            } else {
-                next = Some(next.map_or(at, |next| next.min(at)));
-            }
-        }
-        self.lost_at = next;
     }
 
     /// If the flow has failed: keeps why, for callers to be told, and readies it for what

@@ -34,6 +34,7 @@ mod inbox;
 mod input;
 mod kept;
 mod links;
+mod lost;
 mod pool;
 mod progress;
 #[cfg(test)]
