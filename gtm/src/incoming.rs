@@ -321,7 +321,8 @@ impl Incoming {
     }
 
     /// The message that the last frame left unfinished is given up, its source having been away for
-    /// too long, or having sent what cannot be: a source that comes back in the middle of it is refused, and so fails.
+    /// too long, or having sent what cannot be: a source that comes back in the middle of it is
+    /// refused, and so fails.
     pub const fn give_up_message(&mut self) {
         self.given_up = Some(self.delivered);
     }

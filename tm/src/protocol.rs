@@ -343,7 +343,7 @@ impl Default for ShmTuning {
 }
 
 /// How remote write is tuned. Memory is only taken from the system when it is first used. Control
-/// slots are used in turn, and of the buffers that are known to be free the one that was used last.
+/// slots are used in turn, and so are buffers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HslTuning {
     /// Bytes of the largest message of a bulk lane, and so the largest frame. Default: 64 KiB
