@@ -745,6 +745,9 @@ fn who_waits_between_small_messages_is_not_held_back_where_others_gather() {
 fn a_driver_that_panicked_leaves_no_block_behind() {
     let (_files, a, _b) = pair("shm", ["a", "b"]);
     let inner = a.inner();
+    // The progress thread sleeps with the wheel, and leaves it to callers.
+    inner.lock().callers += 1;
+    inner.waker.wake();
     let driven = catch_unwind(AssertUnwindSafe(|| {
         let mut driver = inner.driver.lock();
         driver.serves_block = true;
@@ -759,4 +762,5 @@ fn a_driver_that_panicked_leaves_no_block_behind() {
         }
     };
     assert!(!driver.serves_block);
+    inner.lock().callers -= 1;
 }

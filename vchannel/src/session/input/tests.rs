@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread;
 
 use bytes::BytesMut;
 use madgate_bmm::Policy;
@@ -34,6 +36,8 @@ type Pieces = Arc<Mutex<VecDeque<BytesMut>>>;
 #[derive(Debug)]
 struct Stream {
     pieces: Pieces,
+    /// What was granted by what has been sent.
+    granted: Arc<AtomicU64>,
     /// To have a descriptor.
     file: fs::File,
 }
@@ -42,6 +46,7 @@ impl Stream {
     fn of(pieces: &Pieces) -> Box<Self> {
         Box::new(Self {
             pieces: Arc::clone(pieces),
+            granted: Arc::default(),
             file: fs::File::open("/dev/null").unwrap(),
         })
     }
@@ -86,14 +91,25 @@ impl LaneReceiver for Stream {
     fn acknowledge_wake(&mut self) {}
 }
 
-/// What is sent is forgotten.
+/// What is sent is forgotten, but for how much it grants.
 impl LaneSender for Stream {
     fn shape(&self) -> Shape {
         Shape::Dynamic { gather_limit: 2 }
     }
 
     fn try_send(&mut self, pieces: &[Piece<'_>]) -> Result<usize, LaneError> {
-        Ok(pieces.iter().map(Piece::len).sum())
+        let mut sent = vec![0; pieces.iter().map(Piece::len).sum()];
+        let mut filled = 0;
+        for piece in pieces {
+            filled += piece.copy_to(&mut sent[filled..]);
+        }
+        for frame in sent.as_chunks().0 {
+            let header = Header::parse(frame).unwrap();
+            if header.kind == Kind::Credit {
+                self.granted.fetch_max(header.offset, Ordering::Relaxed);
+            }
+        }
+        Ok(filled)
     }
 
     fn try_lend(&mut self) -> Result<Option<LentSlot>, LaneError> {
@@ -120,6 +136,8 @@ struct Receiving {
     node: Session,
     input: Input,
     pieces: Pieces,
+    /// How far the flow may go.
+    granted: Arc<AtomicU64>,
     flow: FlowKey,
     position: u64,
     /// Of the next message.
@@ -138,7 +156,9 @@ impl Receiving {
             peer: source.node(),
         };
         let pieces = Pieces::default();
-        let output = LinkOutput::new(Stream::of(&pieces), Stream::of(&pieces), Policy::Gathering);
+        let urgent = Stream::of(&pieces);
+        let granted = Arc::clone(&urgent.granted);
+        let output = LinkOutput::new(urgent, Stream::of(&pieces), Policy::Gathering);
         let mut link = Link::new(request, false);
         link.output = Some(Arc::new(output));
         let link = node.inner().lock().add_link(link);
@@ -151,6 +171,7 @@ impl Receiving {
             node,
             input: Input::new(link, LaneClass::Bulk, Stream::of(&pieces), 1 << 20),
             pieces,
+            granted,
             flow,
             position: 0,
             number: 0,
@@ -196,6 +217,14 @@ impl Receiving {
         bytes.extend(self.frame(flags, block, &record));
         self.number += 1;
         bytes
+    }
+
+    /// Waits until all frames so far may come: another thread of the node may be about to say so.
+    fn wait_for_credit(&self) {
+        while self.granted.load(Ordering::Relaxed) < self.position {
+            self.node.inner().flush_dirty();
+            thread::yield_now();
+        }
     }
 
     /// Takes in what a stream brings that is cut at `cuts`.
@@ -267,6 +296,7 @@ fn small_frames_in_front_of_large_ones_arrive_wherever_the_stream_is_cut() {
             let first = bytes.len();
             bytes.extend(receiving.message(small));
             let cuts = [cut, first - 1, first + cut];
+            receiving.wait_for_credit();
             receiving.receive(&bytes, &cuts).unwrap();
             for number in [number, number + 1] {
                 receiving.unpack(number, small);
