@@ -49,7 +49,7 @@ miri() {
 }
 
 # Builds, too, what the others would wait for.
-miri 24 piece:: pooled:: slot::tests hsl::lent_out copying:: local::free local::loans local::memory \
+miri 26 piece:: pooled:: room:: slot::tests hsl::lent_out copying:: local::free local::loans local::memory \
     local::tests::model::an_entry local::tests::model::threads
 # The others take ten minutes, which a run of everything has not left.
 if [ -n "${CI:-}" ] && [ "${MADGATE_MIRI:-}" != required ]; then

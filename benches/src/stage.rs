@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::BytesMut;
 use madgate_gateway::{Gateway, StartError};
 use madgate_tm::{
-    Interest, Lane, LaneError, LaneReceiver, LaneSender, LentSlot, Piece, ReceivedSlot, Shape,
+    Interest, Lane, LaneError, LaneReceiver, LaneSender, LentSlot, Piece, ReceivedSlot, Room, Shape,
 };
 use madgate_vchannel::Cluster;
 use madgate_vchannel::conductor::EstablishedLink;
@@ -51,12 +51,12 @@ pub fn start(
         let checksum = || Checksum {
             passes,
             passed: Arc::clone(&passed),
+            portion: vec![0; PORTION_BYTES],
         };
         Lane {
             sender: Box::new(StagedSender {
                 lane: lane.sender,
                 checksum: checksum(),
-                portion: vec![0; PORTION_BYTES],
             }),
             receiver: Box::new(StagedReceiver {
                 lane: lane.receiver,
@@ -75,9 +75,20 @@ pub fn start(
 struct Checksum {
     passes: u32,
     passed: Arc<Passed>,
+    /// Of a piece, what is looked at.
+    portion: Vec<u8>,
 }
 
 impl Checksum {
+    /// Of what cannot be seen in place, a copy, as a cipher makes one.
+    fn over_piece(&mut self, mut piece: Piece<'_>) {
+        while !piece.is_empty() {
+            let copied = piece.copy_to(&mut self.portion);
+            self.over(&self.portion[..copied]);
+            piece.advance(copied);
+        }
+    }
+
     fn over(&self, bytes: &[u8]) {
         for portion in bytes.chunks(PORTION_BYTES) {
             for _ in 0..self.passes {
@@ -100,18 +111,6 @@ impl Checksum {
 struct StagedSender {
     lane: Box<dyn LaneSender>,
     checksum: Checksum,
-    portion: Vec<u8>,
-}
-
-impl StagedSender {
-    /// What was sent of a piece, copied as a cipher would copy it.
-    fn look_at(&mut self, mut piece: Piece<'_>) {
-        while !piece.is_empty() {
-            let copied = piece.copy_to(&mut self.portion);
-            self.checksum.over(&self.portion[..copied]);
-            piece.advance(copied);
-        }
-    }
 }
 
 impl LaneSender for StagedSender {
@@ -125,7 +124,7 @@ impl LaneSender for StagedSender {
         for piece in pieces {
             let part = piece.truncated(left);
             left -= part.len();
-            self.look_at(part);
+            self.checksum.over_piece(part);
         }
         self.checksum.note_left(sent);
         Ok(sent)
@@ -135,11 +134,10 @@ impl LaneSender for StagedSender {
         self.lane.try_lend()
     }
 
-    fn commit(&mut self, mut slot: LentSlot, length: usize) -> Result<(), LaneError> {
-        if let Some(bytes) = slot.bytes_mut().get(..length) {
-            self.checksum.over(bytes);
-            self.checksum.note_left(length);
-        }
+    fn commit(&mut self, slot: LentSlot, length: usize) -> Result<(), LaneError> {
+        self.checksum
+            .over_piece(slot.piece(..length.min(slot.capacity())));
+        self.checksum.note_left(length);
         self.lane.commit(slot, length)
     }
 
@@ -170,13 +168,13 @@ impl LaneReceiver for StagedReceiver {
 
     fn try_receive(
         &mut self,
-        straight: &mut [u8],
+        mut straight: Room<'_>,
         batch: &mut BytesMut,
     ) -> Result<usize, LaneError> {
         let before = batch.len();
-        let received = self.lane.try_receive(straight, batch)?;
+        let received = self.lane.try_receive(straight.reborrow(), batch)?;
         let direct = received - (batch.len() - before);
-        self.checksum.over(&straight[..direct]);
+        self.checksum.over_piece(straight.first(direct));
         self.checksum.over(&batch[before..]);
         self.checksum.note_came(received);
         Ok(received)
@@ -185,10 +183,8 @@ impl LaneReceiver for StagedReceiver {
     fn try_receive_slot(&mut self) -> Result<Option<ReceivedSlot>, LaneError> {
         let slot = self.lane.try_receive_slot()?;
         if let Some(slot) = &slot {
-            let mut bytes = vec![0; slot.len()];
-            slot.copy_out(0, &mut bytes);
-            self.checksum.over(&bytes);
-            self.checksum.note_came(bytes.len());
+            self.checksum.over_piece(slot.piece(..));
+            self.checksum.note_came(slot.len());
         }
         Ok(slot)
     }

@@ -198,7 +198,7 @@ impl<T> Outbox<T> {
         };
         let start = filled;
         for piece in unit {
-            filled += piece.copy_to(&mut slot.bytes_mut()[filled..]);
+            filled += slot.room(filled..).copy_from(*piece);
         }
         self.note_copy((filled - start) as u64);
         self.filling = Some((slot, filled));

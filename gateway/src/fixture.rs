@@ -8,7 +8,8 @@ use std::sync::{Arc, OnceLock, Weak};
 use bytes::BytesMut;
 use crossbeam_channel::Receiver;
 use madgate_tm::{
-    Interest, LaneError, LaneReceiver, LaneSender, LentSlot, Piece, Poller, ReceivedSlot, Shape,
+    Interest, LaneError, LaneReceiver, LaneSender, LentSlot, Piece, Poller, ReceivedSlot, Room,
+    Shape,
 };
 use madgate_vchannel::Cluster;
 use madgate_vchannel::conductor::{Conductor, LinkEvent, LinkKind, LinkRequest, Party};
@@ -201,7 +202,7 @@ impl LaneReceiver for SlotReceiver {
         SHAPE
     }
 
-    fn try_receive(&mut self, _: &mut [u8], _: &mut BytesMut) -> Result<usize, LaneError> {
+    fn try_receive(&mut self, _: Room<'_>, _: &mut BytesMut) -> Result<usize, LaneError> {
         Err(LaneError::WrongShape("streams"))
     }
 

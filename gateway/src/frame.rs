@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use madgate_bmm::{Body, Buffer};
+use madgate_gtm::Header;
 use madgate_gtm::transit::LinkId;
-use madgate_tm::{LentSlot, ReceivedSlot};
+use madgate_gtm::wire::HEADER_BYTES;
+use madgate_tm::{LentSlot, ReceivedSlot, Room};
 
 use crate::instruments::Stay;
 
@@ -87,55 +89,89 @@ impl Memory {
 pub(crate) struct LentFrame {
     /// `None` once it has been handed on.
     slot: Option<LentSlot>,
-    length: usize,
+    /// What was checked: whoever the slot leads to may write it too.
+    header: Header,
     lender: LinkId,
     /// How many slots the lender has lent so.
     count: Arc<AtomicUsize>,
 }
 
 impl LentFrame {
-    /// `length` bytes of frame will be received into `slot`, which the bulk lane of `lender`
+    /// The frame that `header` begins will be received into `slot`, which the bulk lane of `lender`
     /// lent.
     pub(crate) fn new(
         slot: LentSlot,
-        length: usize,
+        header: &Header,
         lender: LinkId,
         count: Arc<AtomicUsize>,
     ) -> Self {
         count.fetch_add(1, Ordering::Relaxed);
         Self {
             slot: Some(slot),
-            length,
+            header: *header,
             lender,
             count,
         }
     }
 
-    /// The memory of the frame.
-    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+    /// The memory of the frame, without its first `filled` bytes.
+    pub(crate) fn room(&mut self, filled: usize) -> Room<'_> {
         match &mut self.slot {
-            Some(slot) => &mut slot.bytes_mut()[..self.length],
-            None => &mut [],
+            Some(slot) => slot.room(filled..self.header.frame_bytes()),
+            None => Room::default(),
         }
     }
 
     fn into_buffer(mut self, link: LinkId) -> Buffer {
-        if self.lender != link {
-            // The flow has been opened again, over another link.
-            return Buffer::shared(Bytes::copy_from_slice(self.bytes_mut()));
+        let Some(slot) = self.slot.take() else {
+            return Buffer::shared(Bytes::new());
+        };
+        let length = self.header.frame_bytes();
+        if self.lender == link {
+            return Buffer::of(Body::Lent { slot, length });
         }
-        match self.slot.take() {
-            Some(slot) => Buffer::of(Body::Lent {
-                slot,
-                length: self.length,
-            }),
-            None => Buffer::shared(Bytes::new()),
-        }
+        // The flow has been opened again, over another link.
+        Buffer::shared(copied(&self.header, &slot).into())
     }
+}
+
+/// A frame that was received into `slot`, with the header that was checked.
+fn copied(header: &Header, slot: &LentSlot) -> Vec<u8> {
+    let mut copy = vec![0; header.frame_bytes()];
+    let (head, payload) = copy.split_at_mut(HEADER_BYTES);
+    head.copy_from_slice(&header.to_bytes());
+    slot.piece(HEADER_BYTES..).copy_to(payload);
+    copy
 }
 
 impl Drop for LentFrame {
     fn drop(&mut self) {
         self.count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use madgate_gtm::{FlowKey, Kind};
+    use madgate_tm::Piece;
+
+    use super::*;
+
+    #[test]
+    fn what_leaves_by_another_link_has_the_header_that_was_checked() {
+        let flow = FlowKey {
+            channel: 1,
+            source: 2,
+            destination: 3,
+        };
+        let mut header = Header::new(Kind::Data, flow, 4);
+        header.length = 5;
+        let mut slot = LentSlot::detached(100);
+        // As its receiver may change it.
+        slot.room(..).copy_from(Piece::new(&[7; 100]));
+        let copy = copied(&header, &slot);
+        let (head, payload) = copy.split_at(HEADER_BYTES);
+        assert_eq!(head, header.to_bytes());
+        assert_eq!(payload, [7; 5]);
     }
 }

@@ -10,13 +10,14 @@ const LONGEST_FILE_LINES: usize = 1000;
 const UNSAFE_ROOTS: [&str; 2] = ["tm/src/lib.rs", "benches/src/bin/relay/main.rs"];
 
 /// The islands in them: the only files that hold unsafe code.
-const ISLANDS: [&str; 26] = [
+const ISLANDS: [&str; 27] = [
     "benches/src/bin/relay/uring.rs",
     "tm/src/copying/mod.rs",
     "tm/src/copying/streaming.rs",
     "tm/src/copying/unit_writer.rs",
     "tm/src/piece.rs",
     "tm/src/pooled.rs",
+    "tm/src/room.rs",
     "tm/src/slot.rs",
     "tm/src/tcp/sys.rs",
     "tm/src/local/credentials.rs",

@@ -8,6 +8,7 @@ use bytes::BytesMut;
 
 pub use crate::piece::Piece;
 pub use crate::pipe::Pipe;
+pub use crate::room::Room;
 pub use crate::slot::{LentSlot, ReceivedSlot};
 
 /// The kind of buffers that a transmission module likes to be fed with.
@@ -128,8 +129,10 @@ pub trait LaneSender: Send + fmt::Debug {
         };
         let mut length = 0;
         for piece in pieces {
-            let memory = slot.bytes_mut().get_mut(length..length + piece.len());
-            length += piece.copy_to(memory.ok_or(TOO_LONG)?);
+            if slot.capacity() - length < piece.len() {
+                return Err(TOO_LONG);
+            }
+            length += slot.room(length..).copy_from(*piece);
         }
         self.commit(slot, length)?;
         Ok(true)
@@ -166,11 +169,8 @@ pub trait LaneReceiver: Send + fmt::Debug {
     /// # Errors
     /// [`LaneError::Closed`] when the peer closed the connection in order, other errors
     /// when it broke.
-    fn try_receive(
-        &mut self,
-        straight: &mut [u8],
-        batch: &mut BytesMut,
-    ) -> Result<usize, LaneError>;
+    fn try_receive(&mut self, straight: Room<'_>, batch: &mut BytesMut)
+    -> Result<usize, LaneError>;
 
     /// Whether [`try_receive_pipe`](Self::try_receive_pipe) works.
     fn fills_pipes(&self) -> bool {

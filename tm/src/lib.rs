@@ -50,6 +50,7 @@ pub mod pipe;
 pub mod poller;
 mod pooled;
 pub mod protocol;
+mod room;
 pub mod shm;
 mod slot;
 pub mod tcp;
@@ -59,7 +60,7 @@ pub use crowd::Crowd;
 pub use gather::Gather;
 pub use lane::{
     Establishing, Lane, LaneClass, LaneError, LaneReceiver, LaneSender, LentSlot, Listener, Piece,
-    ReceivedSlot, Shape, Stranger,
+    ReceivedSlot, Room, Shape, Stranger,
 };
 pub use pipe::{Pipe, Pipes};
 pub use poller::{Interest, Poller, Ready, Waker};

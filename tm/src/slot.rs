@@ -7,12 +7,12 @@
 #![allow(unsafe_code)]
 
 use std::fmt;
-use std::ops::{Bound, RangeBounds};
+use std::ops::{Bound, Range, RangeBounds};
 use std::ptr::NonNull;
-use std::slice;
 use std::sync::Arc;
 
 use crate::piece::Piece;
+use crate::room::Room;
 
 /// What keeps the memory of slots, and takes back those that are dropped.
 pub(crate) trait SlotOwner: Send + Sync + fmt::Debug {
@@ -27,8 +27,9 @@ pub struct LentSlot {
     /// `None` once the slot has been committed.
     owner: Option<Arc<dyn SlotOwner>>,
     number: u32,
-    /// Invariant: valid for reads and writes while `owner` lives, initialised, and touched
-    /// through this slot alone until it is committed or given back.
+    /// Invariant: valid for reads and writes while `owner` lives, initialised, and within this
+    /// process touched through this slot alone until it is committed or given back; other
+    /// processes may access it.
     memory: NonNull<[u8]>,
 }
 
@@ -42,7 +43,7 @@ impl LentSlot {
     /// # Safety
     /// `memory` must be valid for reads and writes for as long as `owner` lives, and
     /// initialised; nothing in this process may touch it until the slot has been committed
-    /// or given back, and no other process may write it.
+    /// or given back.
     pub(crate) unsafe fn new(
         owner: Arc<dyn SlotOwner>,
         number: u32,
@@ -61,12 +62,28 @@ impl LentSlot {
         self.memory.len()
     }
 
-    /// Its memory; what an earlier use left is still there.
-    pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: valid, initialised and reached through this slot alone (invariant); the
-        // exclusive borrow of the slot makes this the only reference; the owner, which this
-        // slot keeps, outlives the borrow. Bytes have no alignment.
-        unsafe { slice::from_raw_parts_mut(self.memory.as_ptr().cast::<u8>(), self.memory.len()) }
+    /// A range of its memory, to be filled; what an earlier use left is still there.
+    ///
+    /// # Panics
+    /// When the slot does not hold the range, as indexing a slice does.
+    pub fn room(&mut self, range: impl RangeBounds<usize>) -> Room<'_> {
+        let range = checked(range, self.capacity());
+        // SAFETY: `range` is within the memory.
+        let part = unsafe { part_of(self.memory, range) };
+        // SAFETY: valid and reached through this slot alone (invariant); the room borrows the slot
+        // exclusively, which keeps the owner.
+        unsafe { Room::from_raw(part) }
+    }
+
+    /// Refers to a range of its memory, as it is now.
+    ///
+    /// # Panics
+    /// As [`room`](Self::room).
+    #[must_use]
+    pub fn piece(&self, range: impl RangeBounds<usize>) -> Piece<'_> {
+        let range = checked(range, self.capacity());
+        // SAFETY: as in `room`; nobody fills it while the piece borrows the slot.
+        unsafe { piece_of(self.memory, range) }
     }
 
     /// Ends the loan when this slot was lent by `lane`: its number, or the slot back.
@@ -80,6 +97,13 @@ impl LentSlot {
         }
         self.owner = None;
         Ok(self.number)
+    }
+
+    /// Where it is, to tell it from others, for test doubles of static lanes.
+    #[cfg(any(test, feature = "conformance"))]
+    #[must_use]
+    pub fn address(&self) -> usize {
+        self.memory.addr().get()
     }
 
     /// A slot of its own memory that no lane lent, for test doubles of static lanes.
@@ -179,26 +203,10 @@ impl ReceivedSlot {
     /// When the slot does not hold the range, as indexing a slice does.
     #[must_use]
     pub fn piece(&self, range: impl RangeBounds<usize>) -> Piece<'_> {
-        let start = match range.start_bound() {
-            Bound::Included(&start) => start,
-            Bound::Excluded(&before) => before.saturating_add(1),
-            Bound::Unbounded => 0,
-        };
-        let end = match range.end_bound() {
-            Bound::Included(&last) => last.saturating_add(1),
-            Bound::Excluded(&end) => end,
-            Bound::Unbounded => self.len(),
-        };
-        assert!(
-            start <= end && end <= self.len(),
-            "bytes {start}..{end} of a slot of {}",
-            self.len()
-        );
-        // SAFETY: `start` is within the memory or at its end.
-        let first = unsafe { self.memory.as_ptr().cast::<u8>().add(start) };
-        // SAFETY: `start..end` is within the memory, which is valid for reads while the
-        // owner lives (invariant); the piece borrows this slot, which keeps the owner.
-        unsafe { Piece::from_raw(first, end - start) }
+        let range = checked(range, self.len());
+        // SAFETY: `range` is within the memory, which is valid for reads while the owner lives
+        // (invariant); the piece borrows this slot, which keeps the owner.
+        unsafe { piece_of(self.memory, range) }
     }
 
     /// A slot of its own memory that no lane received, for test doubles of static lanes.
@@ -225,6 +233,42 @@ impl fmt::Debug for ReceivedSlot {
             .field("len", &self.len())
             .finish_non_exhaustive()
     }
+}
+
+/// The bytes that a range names of a slot that holds so many.
+fn checked(range: impl RangeBounds<usize>, length: usize) -> Range<usize> {
+    let start = match range.start_bound() {
+        Bound::Included(&start) => start,
+        Bound::Excluded(&before) => before.saturating_add(1),
+        Bound::Unbounded => 0,
+    };
+    let end = match range.end_bound() {
+        Bound::Included(&last) => last.saturating_add(1),
+        Bound::Excluded(&end) => end,
+        Bound::Unbounded => length,
+    };
+    assert!(
+        start <= end && end <= length,
+        "bytes {start}..{end} of a slot of {length}"
+    );
+    start..end
+}
+
+/// # Safety
+/// `range` is within `memory`, which is one allocation or mapping.
+unsafe fn part_of(memory: NonNull<[u8]>, range: Range<usize>) -> NonNull<[u8]> {
+    // SAFETY: its start is within the memory, or at its end.
+    let start = unsafe { memory.cast::<u8>().add(range.start) };
+    NonNull::slice_from_raw_parts(start, range.len())
+}
+
+/// # Safety
+/// As [`part_of`]; and the memory is valid for reads for all of `'a`.
+unsafe fn piece_of<'a>(memory: NonNull<[u8]>, range: Range<usize>) -> Piece<'a> {
+    // SAFETY: as the caller promises.
+    let part = unsafe { part_of(memory, range) };
+    // SAFETY: as above.
+    unsafe { Piece::from_raw(part.as_ptr().cast(), part.len()) }
 }
 
 /// Heap memory that plays one slot.
@@ -295,10 +339,18 @@ mod tests {
     fn a_lent_slot_can_be_filled_on_another_thread() {
         let mut slot = LentSlot::detached(8);
         let filled = std::thread::spawn(move || {
-            slot.bytes_mut().fill(7);
+            assert_eq!(slot.room(2..).copy_from(Piece::new(&[7; 9])), 6);
             slot
         });
-        assert_eq!(filled.join().unwrap().bytes_mut(), [7; 8]);
+        let mut bytes = [1; 8];
+        assert_eq!(filled.join().unwrap().piece(..).copy_to(&mut bytes), 8);
+        assert_eq!(bytes, [0, 0, 7, 7, 7, 7, 7, 7]);
+    }
+
+    #[test]
+    #[should_panic(expected = "bytes 8..9 of a slot of 8")]
+    fn a_room_beyond_the_end_panics() {
+        let _ = LentSlot::detached(8).room(8..9);
     }
 
     #[test]

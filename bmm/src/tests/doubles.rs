@@ -133,8 +133,9 @@ impl StaticLane {
     pub(super) fn lend(&mut self) -> LentSlot {
         let mut slot = LentSlot::detached(self.slot_bytes);
         // What an earlier use left.
-        slot.bytes_mut().fill(0xEE);
-        self.lent.insert(slot.bytes_mut().as_ptr().addr());
+        slot.room(..)
+            .copy_from(Piece::new(&vec![0xEE; self.slot_bytes]));
+        self.lent.insert(slot.address());
         slot
     }
 
@@ -187,11 +188,13 @@ impl LaneSender for StaticLane {
         Ok(true)
     }
 
-    fn commit(&mut self, mut slot: LentSlot, length: usize) -> Result<(), LaneError> {
-        if !self.lent.remove(&slot.bytes_mut().as_ptr().addr()) {
+    fn commit(&mut self, slot: LentSlot, length: usize) -> Result<(), LaneError> {
+        if !self.lent.remove(&slot.address()) {
             return Err(LaneError::Misuse("committed a slot of another lane"));
         }
-        self.commits.push(slot.bytes_mut()[..length].to_vec());
+        let mut unit = vec![0; length];
+        slot.piece(..length).copy_to(&mut unit);
+        self.commits.push(unit);
         Ok(())
     }
 

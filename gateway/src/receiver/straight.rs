@@ -14,7 +14,7 @@ use madgate_bmm::{Body, Buffer};
 use madgate_gtm::transit::{Lane, Run};
 use madgate_gtm::wire::{AHEAD_BYTES, DESCRIPTOR_BYTES, Flags, HEADER_BYTES};
 use madgate_gtm::{Header, Kind};
-use madgate_tm::{LaneReceiver, Pipe};
+use madgate_tm::{LaneReceiver, Piece, Pipe, Room};
 
 use super::Receiver;
 use super::input::Input;
@@ -130,7 +130,7 @@ impl Receiver {
             else {
                 return Begun::NotNow(link);
             };
-            frame.bytes_mut()[..begun.len()].copy_from_slice(begun);
+            frame.room(0).copy_from(Piece::new(begun));
             input.gather.stop(&mut *input.receiver);
             Place::Slot(frame)
         } else {
@@ -470,7 +470,7 @@ impl Head {
             Place::Pipe(pipe) => receiver.try_receive_pipe(pipe, wanted)?,
             Place::Slot(frame) => {
                 self.0.clear();
-                let rest = &mut frame.bytes_mut()[straight.filled..];
+                let rest = frame.room(straight.filled);
                 let received = receiver.try_receive(rest, &mut self.0)?;
                 ahead.extend_from_slice(&self.0);
                 received
@@ -485,7 +485,7 @@ impl Head {
 fn receive_ahead(receiver: &mut dyn LaneReceiver, ahead: &mut Vec<u8>) -> Result<usize, Fault> {
     let mut head = [0; AHEAD_BYTES];
     let missing = AHEAD_BYTES - ahead.len();
-    let received = receiver.try_receive(&mut head[..missing], &mut BytesMut::new())?;
+    let received = receiver.try_receive(Room::new(&mut head[..missing]), &mut BytesMut::new())?;
     ahead.extend_from_slice(&head[..received]);
     Ok(received)
 }
@@ -540,7 +540,7 @@ fn borrow(link: &Arc<Link>, header: &Header, touched: &mut Touched) -> Option<Le
     let slot = lane.sender.as_mut()?.try_lend().ok().flatten()?;
     Some(LentFrame::new(
         slot,
-        header.frame_bytes(),
+        header,
         link.transit,
         Arc::clone(&link.lent),
     ))

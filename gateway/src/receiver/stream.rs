@@ -4,6 +4,7 @@ use bytes::BytesMut;
 use madgate_gtm::transit::Lane;
 use madgate_gtm::wire::{DESCRIPTOR_BYTES, Descriptor, Flags, HEADER_BYTES};
 use madgate_gtm::{Header, Time};
+use madgate_tm::Room;
 
 use super::Receiver;
 use super::input::Input;
@@ -35,7 +36,7 @@ impl Receiver {
         let mut result = Ok(());
         for _ in 0..READS_PER_TURN {
             let room = batch.capacity() - batch.len();
-            let received = match input.receiver.try_receive(&mut [], &mut batch) {
+            let received = match input.receiver.try_receive(Room::default(), &mut batch) {
                 Ok(0) => break,
                 Ok(received) => received,
                 Err(error) => {

@@ -9,7 +9,7 @@ use madgate_gtm::wire::{
     Descriptor, Flags, HEADER_BYTES, Kind, OPENING_BYTES, Opening, ReceiveMode, SendMode, checksum,
 };
 use madgate_gtm::{FlowKey, Header};
-use madgate_tm::{LaneError, LaneReceiver, Piece};
+use madgate_tm::{LaneError, LaneReceiver, Piece, Room};
 use madgate_vchannel::Cluster;
 use madgate_vchannel::conductor::{
     Conductor, EstablishedLink, LinkEvent, LinkKind, LinkRequest, Party,
@@ -122,7 +122,12 @@ impl Member {
     pub(crate) fn hear_to_the_end(&mut self) -> BytesMut {
         let mut heard = BytesMut::with_capacity(1 << 16);
         loop {
-            match self.link.urgent.receiver.try_receive(&mut [], &mut heard) {
+            match self
+                .link
+                .urgent
+                .receiver
+                .try_receive(Room::default(), &mut heard)
+            {
                 Ok(0) => std::thread::yield_now(),
                 Ok(_) => {}
                 Err(LaneError::Closed | LaneError::Broken(_)) => return heard,
@@ -142,7 +147,7 @@ fn receive(lane: &mut dyn LaneReceiver, count: usize) -> BytesMut {
     let mut received = BytesMut::zeroed(count);
     let mut filled = 0;
     while filled < count {
-        match lane.try_receive(&mut received[filled..], &mut BytesMut::new()) {
+        match lane.try_receive(Room::new(&mut received[filled..]), &mut BytesMut::new()) {
             Ok(0) => std::thread::yield_now(),
             Ok(more) => filled += more,
             Err(error) => panic!("{error} after {filled} of {count} bytes"),

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 
 use super::{Rig, SILENCE};
 use crate::{
-    Interest, Lane, LaneClass, LaneError, Listener, Poller, Stranger, Tuning, connect, listen,
+    Interest, Lane, LaneClass, LaneError, Listener, Poller, Room, Stranger, Tuning, connect, listen,
 };
 
 /// Two ends of one lane.
@@ -125,7 +125,7 @@ pub fn handshake_bytes(rig: &Rig) {
         Ok(Some(mut lane)) => {
             let mut batch = bytes::BytesMut::with_capacity(8);
             assert!(matches!(
-                lane.receiver.try_receive(&mut [], &mut batch),
+                lane.receiver.try_receive(Room::default(), &mut batch),
                 Err(LaneError::Closed)
             ));
         }

@@ -7,7 +7,10 @@ use bytes::BytesMut;
 use super::Rig;
 use super::meeting::Pair;
 use super::traffic::{sleep_until_arrival, sleep_until_room};
-use crate::{Lane, LaneClass, LaneError, LaneReceiver, LaneSender, LentSlot, ReceivedSlot, Shape};
+use crate::{
+    Lane, LaneClass, LaneError, LaneReceiver, LaneSender, LentSlot, Piece, ReceivedSlot, Room,
+    Shape,
+};
 
 pub(super) fn static_pair(rig: &Rig, class: LaneClass) -> Option<Pair> {
     let pair = Pair::new(rig, class);
@@ -113,8 +116,9 @@ fn lend_and_return(from: &mut Lane, to: &mut Lane) {
         let filled = std::thread::spawn(move || {
             let mut number = round;
             for slot in lent.iter_mut().rev() {
-                assert_eq!(slot.bytes_mut().len(), slot_bytes);
-                slot.bytes_mut().fill(number);
+                let unit = vec![number; slot_bytes];
+                assert_eq!(slot.capacity(), slot_bytes);
+                slot.room(..).copy_from(Piece::new(&unit));
                 number = number.wrapping_add(1);
             }
             lent
@@ -145,7 +149,7 @@ fn lend_and_return(from: &mut Lane, to: &mut Lane) {
         Err(LaneError::WrongShape(_))
     ));
     assert!(matches!(
-        receiver.try_receive(&mut [], &mut BytesMut::new()),
+        receiver.try_receive(Room::default(), &mut BytesMut::new()),
         Err(LaneError::WrongShape(_))
     ));
 }
@@ -167,7 +171,8 @@ pub fn held_slots(rig: &Rig) {
     for round in 0..50_usize {
         let mut count = 0;
         for mut slot in lend_every(sender, slots) {
-            slot.bytes_mut()[0] = u8::try_from(count).expect("few slots");
+            let number = u8::try_from(count).expect("few slots");
+            slot.room(..).copy_from(Piece::new(&[number]));
             sender.commit(slot, 1).expect("committing");
             count += 1;
         }
@@ -241,7 +246,7 @@ pub fn copied_slots(rig: &Rig) {
                     send_copy(sender, &unit);
                 } else {
                     let mut slot = lend_one(sender);
-                    slot.bytes_mut()[..length].copy_from_slice(&unit);
+                    slot.room(..).copy_from(Piece::new(&unit));
                     sender.commit(slot, length).expect("committing");
                 }
             }

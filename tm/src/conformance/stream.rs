@@ -7,7 +7,7 @@ use bytes::BytesMut;
 use super::Rig;
 use super::meeting::Pair;
 use super::traffic::{pattern, pattern_from, receive_some, send_some, sleep_until_arrival};
-use crate::{Lane, LaneClass, LaneError, Piece, Pipes, Shape};
+use crate::{Lane, LaneClass, LaneError, Piece, Pipes, Room, Shape};
 
 fn dynamic_pair(rig: &Rig) -> Option<Pair> {
     let pair = Pair::new(rig, LaneClass::Bulk);
@@ -93,14 +93,14 @@ pub fn scattered_reception(rig: &Rig) {
     let Lane { receiver, .. } = &mut acceptor;
     assert_eq!(
         receiver
-            .try_receive(&mut [], &mut BytesMut::new())
+            .try_receive(Room::default(), &mut BytesMut::new())
             .expect("no room"),
         0
     );
     let mut batch = BytesMut::with_capacity(1000);
     assert_eq!(
         receiver
-            .try_receive(&mut [0; 10], &mut batch)
+            .try_receive(Room::new(&mut [0; 10]), &mut batch)
             .expect("nothing there"),
         0
     );
@@ -120,7 +120,7 @@ pub fn scattered_reception(rig: &Rig) {
         let capacity = batch.capacity();
         let count = loop {
             match receiver
-                .try_receive(&mut straight, &mut batch)
+                .try_receive(Room::new(&mut straight), &mut batch)
                 .expect("receiving")
             {
                 0 => sleep_until_arrival(receiver.as_mut()).expect("waiting"),

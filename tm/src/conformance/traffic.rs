@@ -4,7 +4,7 @@ use bytes::BytesMut;
 
 use super::Rig;
 use super::meeting::{Pair, wait_for};
-use crate::{LaneClass, LaneError, LaneReceiver, LaneSender, Piece, Shape};
+use crate::{LaneClass, LaneError, LaneReceiver, LaneSender, Piece, Room, Shape};
 
 /// Bytes of a stream on which every place can be told from its neighbours.
 pub(super) fn pattern(position: usize) -> u8 {
@@ -31,7 +31,7 @@ pub(super) fn send_some(
                 return Ok(None);
             };
             let count = bytes.len().min(slot.capacity());
-            slot.bytes_mut()[..count].copy_from_slice(&bytes[..count]);
+            slot.room(..).copy_from(Piece::new(&bytes[..count]));
             sender.commit(slot, count)?;
             Ok(Some(count))
         }
@@ -46,7 +46,7 @@ pub(super) fn receive_some(
     match receiver.shape() {
         Shape::Dynamic { .. } => {
             let mut batch = BytesMut::with_capacity(256 << 10);
-            let count = receiver.try_receive(&mut [], &mut batch)?;
+            let count = receiver.try_receive(Room::default(), &mut batch)?;
             into.extend_from_slice(&batch);
             Ok(count)
         }

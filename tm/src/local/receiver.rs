@@ -7,7 +7,7 @@ use bytes::BytesMut;
 
 use super::LOOKS_BETWEEN_CHECKS;
 use super::untold::Untold;
-use crate::lane::{LaneError, LaneReceiver, ReceivedSlot, Shape};
+use crate::lane::{LaneError, LaneReceiver, ReceivedSlot, Room, Shape};
 use crate::poller::Interest;
 
 /// Slots that the peer fills, and how it is told that they were read: what each protocol has of its
@@ -174,7 +174,7 @@ impl<S: FilledSlots> LaneReceiver for SlotReceiver<S> {
 
     fn try_receive(
         &mut self,
-        _straight: &mut [u8],
+        _straight: Room<'_>,
         _batch: &mut BytesMut,
     ) -> Result<usize, LaneError> {
         Err(LaneError::WrongShape("a stream"))

@@ -8,7 +8,7 @@ use socket2::Socket;
 
 use super::{GATHER_LIMIT, sys};
 use crate::lane::{
-    LaneError, LaneReceiver, LaneSender, LentSlot, Piece, Pipe, ReceivedSlot, Shape,
+    LaneError, LaneReceiver, LaneSender, LentSlot, Piece, Pipe, ReceivedSlot, Room, Shape,
 };
 use crate::poller::Interest;
 
@@ -95,7 +95,7 @@ impl LaneReceiver for TcpReceiver {
 
     fn try_receive(
         &mut self,
-        straight: &mut [u8],
+        mut straight: Room<'_>,
         batch: &mut BytesMut,
     ) -> Result<usize, LaneError> {
         if straight.is_empty() && batch.len() == batch.capacity() {
@@ -103,7 +103,7 @@ impl LaneReceiver for TcpReceiver {
         }
         let mut ended = false;
         let received = not_now_is_zero(|| {
-            let received = sys::receive(self.socket.as_fd(), straight, batch)?;
+            let received = sys::receive(self.socket.as_fd(), straight.reborrow(), batch)?;
             ended = received == 0;
             Ok(received)
         })?;

@@ -11,6 +11,7 @@ use bytes::BytesMut;
 
 use super::GATHER_LIMIT;
 use crate::piece::Piece;
+use crate::room::Room;
 
 /// Sends what the socket takes of `pieces` (of the first [`GATHER_LIMIT`]), in one call.
 pub(super) fn send(socket: BorrowedFd<'_>, pieces: &[Piece<'_>]) -> io::Result<usize> {
@@ -46,7 +47,7 @@ pub(super) fn send(socket: BorrowedFd<'_>, pieces: &[Piece<'_>]) -> io::Result<u
 /// Receives into `straight`, then into the spare capacity of `batch`, in one call.
 pub(super) fn receive(
     socket: BorrowedFd<'_>,
-    straight: &mut [u8],
+    mut straight: Room<'_>,
     batch: &mut BytesMut,
 ) -> io::Result<usize> {
     let spare = batch.spare_capacity_mut();
@@ -74,7 +75,8 @@ pub(super) fn receive(
                 iov_len: spare.len(),
             },
         ];
-        // SAFETY: as above, for both pieces of memory, which the vectors name.
+        // SAFETY: as above, for both pieces of memory, which the vectors name; `straight` is valid
+        // for writes of its length (the invariant of `Room`), and the kernel minds no racing accesses.
         unsafe { libc::readv(socket.as_raw_fd(), vectors.as_ptr(), 2) }
     };
     let received = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;

@@ -11,7 +11,7 @@ use socket2::SockRef;
 use super::{connect, listen};
 use crate::conformance::SILENCE;
 use crate::protocol::TcpTuning;
-use crate::{Endpoint, Gather, Interest, Lane, LaneClass, LaneError, Piece, Poller};
+use crate::{Endpoint, Gather, Interest, Lane, LaneClass, LaneError, Piece, Poller, Room};
 
 /// A lane over a connection to an ordinary listener, and the socket at its other end.
 fn lane(class: LaneClass) -> (Lane, TcpStream) {
@@ -94,7 +94,9 @@ fn low_water_keeps_from_waking_early() {
     assert!(wait(descriptor, interest, None));
     let mut batch = BytesMut::with_capacity(2000);
     assert_eq!(
-        lane.receiver.try_receive(&mut [], &mut batch).unwrap(),
+        lane.receiver
+            .try_receive(Room::default(), &mut batch)
+            .unwrap(),
         1000
     );
 
@@ -132,7 +134,10 @@ fn a_reset_is_told_from_an_end() {
     let (descriptor, interest) = lane.receiver.descriptor();
     wait(descriptor, interest, None);
     let mut batch = BytesMut::with_capacity(10);
-    let error = lane.receiver.try_receive(&mut [], &mut batch).unwrap_err();
+    let error = lane
+        .receiver
+        .try_receive(Room::default(), &mut batch)
+        .unwrap_err();
     assert!(matches!(error, LaneError::Broken(_)), "{error}");
     let error = lane.sender.try_send(&[Piece::new(b"x")]).unwrap_err();
     assert!(matches!(error, LaneError::Closed), "{error}");

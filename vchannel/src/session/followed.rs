@@ -139,7 +139,7 @@ mod tests {
     use std::time::Duration;
 
     use bytes::BytesMut;
-    use madgate_tm::{Interest, LaneClass, LaneError, LaneReceiver, ReceivedSlot, Shape};
+    use madgate_tm::{Interest, LaneClass, LaneError, LaneReceiver, ReceivedSlot, Room, Shape};
 
     use super::*;
 
@@ -152,7 +152,7 @@ mod tests {
             Shape::Dynamic { gather_limit: 2 }
         }
 
-        fn try_receive(&mut self, _: &mut [u8], _: &mut BytesMut) -> Result<usize, LaneError> {
+        fn try_receive(&mut self, _: Room<'_>, _: &mut BytesMut) -> Result<usize, LaneError> {
             Ok(0)
         }
 

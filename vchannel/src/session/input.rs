@@ -17,7 +17,7 @@ use madgate_gtm::wire::{
     URGENT_FRAME_BYTES, checksum,
 };
 use madgate_gtm::{Header, Reassembly, Time};
-use madgate_tm::{Gather, LaneClass, LaneError, LaneReceiver, ReceivedSlot, Shape};
+use madgate_tm::{Gather, LaneClass, LaneError, LaneReceiver, ReceivedSlot, Room, Shape};
 
 use super::Inner;
 use super::arrival::{Destination, FrameFault, Wanted};
@@ -246,7 +246,7 @@ impl Input {
         scratch.reserve(BATCH_BYTES);
         scratch.extend_from_slice(&self.batch);
         self.batch.clear();
-        let received = self.receiver.try_receive(&mut [], scratch)?;
+        let received = self.receiver.try_receive(Room::default(), scratch)?;
         if received == 0 {
             self.batch.extend_from_slice(scratch);
             return Ok(0);
@@ -392,11 +392,15 @@ impl Input {
             Some(arriving) => {
                 let target = arriving.rest(straight);
                 let wanted = target.len();
-                let received = self.receiver.try_receive(target, &mut self.batch)?;
+                let received = self
+                    .receiver
+                    .try_receive(Room::new(target), &mut self.batch)?;
                 arriving.filled += received.min(wanted);
                 Ok(received)
             }
-            None => Ok(self.receiver.try_receive(&mut [], &mut self.batch)?),
+            None => Ok(self
+                .receiver
+                .try_receive(Room::default(), &mut self.batch)?),
         }
     }
 

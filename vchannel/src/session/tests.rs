@@ -16,7 +16,7 @@ use madgate_gtm::wire::{HEADER_BYTES, Kind, ReceiveMode};
 use madgate_gtm::{Header, Time};
 use madgate_tm::{
     Interest, LaneClass, LaneError, LaneReceiver, LaneSender, LentSlot, Piece, Poller,
-    ReceivedSlot, Shape,
+    ReceivedSlot, Room, Shape,
 };
 use tempfile::TempDir;
 
@@ -369,7 +369,7 @@ impl LaneReceiver for Ending {
         }
     }
 
-    fn try_receive(&mut self, _: &mut [u8], _: &mut BytesMut) -> Result<usize, LaneError> {
+    fn try_receive(&mut self, _: Room<'_>, _: &mut BytesMut) -> Result<usize, LaneError> {
         Err(LaneError::WrongShape("a stream"))
     }
 
@@ -499,7 +499,7 @@ impl LaneReceiver for Steady {
         Shape::Dynamic { gather_limit: 2 }
     }
 
-    fn try_receive(&mut self, _: &mut [u8], batch: &mut BytesMut) -> Result<usize, LaneError> {
+    fn try_receive(&mut self, _: Room<'_>, batch: &mut BytesMut) -> Result<usize, LaneError> {
         self.looks.fetch_add(1, Ordering::Relaxed);
         match self.brings {
             Brings::Nothing => Ok(0),

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard};
 use crossbeam_channel::never;
 use madgate_gtm::wire::FlowKey;
 use madgate_gtm::{Header, Time};
-use madgate_tm::{Interest, LaneClass, LaneError, LaneReceiver, Poller};
+use madgate_tm::{Interest, LaneClass, LaneError, LaneReceiver, Poller, Room};
 
 use super::*;
 use crate::batch::Batches;
@@ -55,7 +55,7 @@ impl LaneReceiver for Arrivals {
         Shape::Static { slot_bytes, slots }
     }
 
-    fn try_receive(&mut self, _: &mut [u8], _: &mut BytesMut) -> Result<usize, LaneError> {
+    fn try_receive(&mut self, _: Room<'_>, _: &mut BytesMut) -> Result<usize, LaneError> {
         Err(LaneError::WrongShape("a stream"))
     }
 

@@ -7,7 +7,7 @@ use bytes::BytesMut;
 use crossbeam_channel::Receiver;
 use madgate_gtm::wire::{Flags, HEADER_BYTES, Kind, Opening, checksum};
 use madgate_gtm::{FlowKey, Header};
-use madgate_tm::{Lane, LaneClass, LaneError, Piece};
+use madgate_tm::{Lane, LaneClass, LaneError, Piece, Room};
 use madgate_vchannel::Cluster;
 use madgate_vchannel::conductor::{
     Conductor, EstablishedLink, LinkEvent, LinkKind, LinkRequest, Party,
@@ -167,7 +167,7 @@ impl MemberLink {
         let deadline = Instant::now() + LONG;
         while self.heard.len() < HEADER_BYTES {
             let receiver = &mut self.link.urgent.receiver;
-            match receiver.try_receive(&mut [], &mut self.heard) {
+            match receiver.try_receive(Room::default(), &mut self.heard) {
                 Ok(0) => std::thread::yield_now(),
                 Ok(_) => {}
                 Err(LaneError::Closed | LaneError::Broken(_)) => return None,

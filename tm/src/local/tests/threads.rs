@@ -53,7 +53,7 @@ fn send(sender: &mut impl LaneSender, number: usize) {
     match number % 4 {
         0 => {
             let mut slot = until_some(|| sender.try_lend());
-            slot.bytes_mut()[..unit.len()].copy_from_slice(&unit);
+            slot.room(..).copy_from(Piece::new(&unit));
             sender.commit(slot, unit.len()).unwrap();
         }
         1 => until_true(|| sender.try_send_copy(&unit)),

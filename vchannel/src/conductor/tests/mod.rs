@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use crossbeam_channel::Receiver;
-use madgate_tm::{Lane, LaneError, Piece, Shape};
+use madgate_tm::{Lane, LaneError, Piece, Room, Shape};
 
 use super::limits::Patience;
 use super::*;
@@ -93,7 +93,7 @@ fn say(lane: &mut Lane, text: &[u8]) {
         }
         Shape::Static { .. } => {
             let mut slot = lane.sender.try_lend().unwrap().expect("a free slot");
-            slot.bytes_mut()[..text.len()].copy_from_slice(text);
+            slot.room(..).copy_from(Piece::from(text));
             lane.sender.commit(slot, text.len()).unwrap();
         }
     }
@@ -105,7 +105,9 @@ fn hear(lane: &mut Lane, expected: &[u8]) {
     while batch.len() < expected.len() {
         match lane.receiver.shape() {
             Shape::Dynamic { .. } => {
-                lane.receiver.try_receive(&mut [], &mut batch).unwrap();
+                lane.receiver
+                    .try_receive(Room::default(), &mut batch)
+                    .unwrap();
             }
             Shape::Static { .. } => {
                 if let Some(slot) = lane.receiver.try_receive_slot().unwrap() {
@@ -125,7 +127,10 @@ fn ends(lane: &mut Lane) -> LaneError {
     let mut batch = BytesMut::with_capacity(64);
     loop {
         let result = match lane.receiver.shape() {
-            Shape::Dynamic { .. } => lane.receiver.try_receive(&mut [], &mut batch).map(|_| ()),
+            Shape::Dynamic { .. } => lane
+                .receiver
+                .try_receive(Room::default(), &mut batch)
+                .map(|_| ()),
             Shape::Static { .. } => lane.receiver.try_receive_slot().map(|_| ()),
         };
         if let Err(error) = result.and_then(|()| lane.receiver.arm().map(|_| ())) {

@@ -15,7 +15,8 @@ use madgate_gtm::wire::{
 };
 use madgate_gtm::{Header, Time};
 use madgate_tm::{
-    Interest, LaneClass, LaneError, LaneReceiver, LaneSender, LentSlot, Piece, ReceivedSlot, Shape,
+    Interest, LaneClass, LaneError, LaneReceiver, LaneSender, LentSlot, Piece, ReceivedSlot, Room,
+    Shape,
 };
 use tempfile::TempDir;
 
@@ -57,13 +58,17 @@ impl LaneReceiver for Stream {
         Shape::Dynamic { gather_limit: 2 }
     }
 
-    fn try_receive(&mut self, first: &mut [u8], rest: &mut BytesMut) -> Result<usize, LaneError> {
+    fn try_receive(
+        &mut self,
+        mut first: Room<'_>,
+        rest: &mut BytesMut,
+    ) -> Result<usize, LaneError> {
         let mut pieces = self.pieces.lock().unwrap();
         let Some(piece) = pieces.front_mut() else {
             return Ok(0);
         };
         let to_first = first.len().min(piece.len());
-        first[..to_first].copy_from_slice(&piece.split_to(to_first));
+        first.copy_from(Piece::new(&piece.split_to(to_first)));
         let to_rest = (rest.capacity() - rest.len()).min(piece.len());
         rest.extend_from_slice(&piece.split_to(to_rest));
         if piece.is_empty() {
@@ -394,7 +399,7 @@ impl LaneReceiver for Slots {
         }
     }
 
-    fn try_receive(&mut self, _: &mut [u8], _: &mut BytesMut) -> Result<usize, LaneError> {
+    fn try_receive(&mut self, _: Room<'_>, _: &mut BytesMut) -> Result<usize, LaneError> {
         Err(LaneError::WrongShape("a stream"))
     }
 
