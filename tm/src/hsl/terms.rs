@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::greeting;
 use super::host::{Connection, HostCard, HostDevice, HostList};
+use super::lane::Lending;
 use super::layout::{Geometry, REGISTERED_AT};
 use super::put::NodeNumber;
 use super::{HslTuning, lane};
@@ -111,9 +112,18 @@ pub(super) fn sender(
 ) -> io::Result<lane::HslSender<HostDevice>> {
     let bell = Arc::new(bell);
     let row = peer.geometry.send_row();
-    let slots = Mapping::private(row.end())?;
+    // With buffers to lend, nothing is sent from slots of this side's.
+    let (slots, registered, lending) = if peer.geometry.has_rendezvous() {
+        let buffers = peer.geometry.buffer_row();
+        let buffers = Loans::granted(Arc::clone(&peer.memory), buffers, Reuse::InTurn);
+        (Arc::clone(&own.memory), 0..0, Lending::There(buffers))
+    } else {
+        let slots = Mapping::private(row.end())?;
+        let loans = Loans::new(Arc::clone(&slots), row, Reuse::Newest);
+        (slots, 0..row.end(), Lending::here(loans, 0))
+    };
     let to = Connection {
-        local_registered: 0..row.end(),
+        local_registered: registered,
         node,
         peer: other,
         window: Arc::clone(&peer.memory),
@@ -121,12 +131,11 @@ pub(super) fn sender(
         list: peer.geometry.receiver_list(),
         bell: Arc::clone(&bell),
     };
-    let card = HostCard::new(Arc::clone(&slots), peer.geometry.mode, to).stored(stores);
+    let card = HostCard::new(slots, peer.geometry.mode, to).stored(stores);
     let place = peer.geometry.sender_list();
     let list = HostList::new(&own.memory, place, other, own.geometry.mode, bell.clone());
-    let loans = Loans::new(slots, row, Reuse::Newest);
     Ok(lane::HslSender::new(
-        loans,
+        lending,
         peer.geometry,
         card,
         list,

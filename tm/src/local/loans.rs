@@ -1,5 +1,5 @@
-//! Slots of this side's that are lent to be filled. Unsafe island: makes slots out of memory,
-//! and keeps the books that prove that nobody else has them.
+//! Slots that are lent to be filled: this side's, or those that the other side has granted. Unsafe
+//! island: makes slots out of memory, and keeps the books that prove that nobody else here has them.
 
 #![allow(unsafe_code)]
 
@@ -83,7 +83,7 @@ impl Row {
     }
 }
 
-/// The books of this side's slots.
+/// The books of slots.
 #[derive(Debug)]
 pub(crate) struct Loans {
     shared: Arc<Unused>,
@@ -111,7 +111,20 @@ impl Loans {
     /// Over slots that nothing else uses, in memory that no other process can write.
     pub(crate) fn new(memory: Arc<Mapping>, row: Row, reuse: Reuse) -> Self {
         assert!(memory.is_ours_alone());
-        let slots = row.slots;
+        let free = FreeSlots::all_of(row.slots, reuse);
+        Self::of(memory, row, free, Holder::Free)
+    }
+
+    /// Over slots of the peer's, in memory that it may write too. It has all of them until it says
+    /// that they [may be filled](Self::take_back). Nothing else in this process uses them.
+    pub(crate) fn granted(memory: Arc<Mapping>, row: Row, reuse: Reuse) -> Self {
+        assert!(memory.is_writable());
+        let free = FreeSlots::none_of(row.slots, reuse);
+        Self::of(memory, row, free, Holder::Peer)
+    }
+
+    fn of(memory: Arc<Mapping>, row: Row, free: FreeSlots, holder: Holder) -> Self {
+        let slots = row.slots as usize;
         Self {
             shared: Arc::new(Unused {
                 memory,
@@ -119,9 +132,9 @@ impl Loans {
                 slots: Mutex::new(Vec::new()),
                 any: AtomicBool::new(false),
             }),
-            holders: vec![Holder::Free; slots as usize].into_boxed_slice(),
-            free: FreeSlots::all_of(slots, reuse),
-            with_peer: 0,
+            holders: vec![holder; slots].into_boxed_slice(),
+            with_peer: slots - free.len(),
+            free,
             writer: UnitWriter::new(Stores::Cached),
         }
     }
@@ -156,9 +169,8 @@ impl Loans {
         let owner: Arc<dyn SlotOwner> = self.shared.clone();
         // SAFETY: the memory stays mapped for writing while `shared` lives, which keeps it,
         // and began as zeros. The slot was free: it was lent to nobody, or has been given
-        // back by whom it was lent to (`collect_unused`), or by the peer after it was
-        // committed (`take_back`), and it is not lent again before one of these. No other
-        // process can write it (`new`).
+        // back by whom it was lent to (`collect_unused`), or by the peer that had it
+        // (`take_back`), and it is not lent again before one of these.
         Some(unsafe { LentSlot::new(owner, slot, bytes) })
     }
 
@@ -175,8 +187,7 @@ impl Loans {
             let to = memory.range(row.slot_at(slot) + filled, from.len());
             // SAFETY: the memory stays mapped for writing while `shared` lives, and has as many
             // bytes there (`range`), which are the slot's (asserted). It was free, so nothing
-            // else in this process refers to it (see `lend`), and no other process can write it;
-            // a piece is valid for reads, and lies elsewhere, as none refers to a slot that is
+            // else in this process refers to it (see `lend`); a piece is valid for reads, and lies elsewhere, as none refers to a slot that is
             // free. (Another process may write what it refers to, which spoils only the copy.)
             unsafe { self.writer.copy(from, to) };
             filled += from.len();
@@ -185,6 +196,28 @@ impl Loans {
         self.holders[slot as usize] = Holder::Peer;
         self.with_peer += 1;
         Some(slot)
+    }
+
+    /// Passes a slot that nobody has on to the peer, to be filled by other means: its number.
+    pub(crate) fn pass(&mut self) -> Option<u32> {
+        let slot = self.free.take()?;
+        self.holders[slot as usize] = Holder::Peer;
+        self.with_peer += 1;
+        Some(slot)
+    }
+
+    /// The first `length` bytes of a slot that is the peer's, as they are now.
+    ///
+    /// # Panics
+    /// When it is not, or holds fewer.
+    pub(crate) fn bytes_of(&self, slot: u32, length: u32) -> Piece<'_> {
+        assert_eq!(self.holders.get(slot as usize), Some(&Holder::Peer));
+        let Unused { memory, row, .. } = &*self.shared;
+        let bytes = row.slot_in(memory, slot, length);
+        // SAFETY: the memory stays mapped while `shared` lives, which the piece borrows. Nothing in
+        // this process writes the slot meanwhile: to be filled it would have to be lent (`lend`,
+        // `fill`), which takes these books for writing.
+        unsafe { Piece::from_raw(bytes.as_ptr().cast(), bytes.len()) }
     }
 
     /// Passes a slot that was lent here on to the peer, with `length` bytes in it: its number,

@@ -172,6 +172,11 @@ impl Mapping {
         self.length
     }
 
+    /// Whether this process can write it.
+    pub(crate) fn is_writable(&self) -> bool {
+        self.is_writable
+    }
+
     /// Whether this process can write it and no other can.
     pub(crate) fn is_ours_alone(&self) -> bool {
         self.is_ours_alone
@@ -250,7 +255,7 @@ pub(crate) struct SharedBytes(Arc<Mapping>);
 impl SharedBytes {
     /// The bytes of memory that the other side may write.
     pub(crate) fn new(memory: Arc<Mapping>) -> Self {
-        // References are only made to memory that is ours alone (`Loans`).
+        // What is ours alone is lent to this process (`Loans`).
         assert!(memory.is_writable && !memory.is_ours_alone);
         Self(memory)
     }

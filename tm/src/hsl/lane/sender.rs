@@ -1,9 +1,10 @@
-//! The half of a lane that sends: lends slots of this side's memory, and puts those that are
-//! committed, small ones into a control slot and large ones into a buffer that the other side
-//! has offered.
+//! The half of a lane that sends: lends slots, and puts those that are committed, small ones into a
+//! control slot and large ones into a buffer that the other side has offered; or lends such buffers
+//! themselves, and tells of those that are committed.
 
 use std::os::fd::BorrowedFd;
 
+use super::lending::Lending;
 use crate::hsl::grants::Grants;
 use crate::hsl::layout::Geometry;
 use crate::hsl::message::{Kind, identifier, kind_of, parts_before};
@@ -13,59 +14,42 @@ use crate::hsl::put::{
 use crate::hsl::{failure, violation};
 use crate::lane::{LaneError, LaneSender, LentSlot, Piece, Shape};
 use crate::local::LOOKS_BETWEEN_CHECKS;
-use crate::local::loans::{Loans, Row};
+use crate::local::loans::Row;
 use crate::poller::Interest;
 
 #[derive(Debug)]
 pub(crate) struct HslSender<D: Device> {
-    loans: Loans,
+    lending: Lending,
     card: D::Sending,
     list: D::Receiving,
     peer: NodeNumber,
-    control: Target,
-    buffers: Option<Target>,
+    control: Grants,
+    /// Where control slots,
+    control_row: Row,
+    /// and where buffers lie at the other side.
+    buffer_row: Row,
     /// Calls that found nothing since the peer was last known to be there.
     looks: u32,
     closed: bool,
 }
 
-/// Where messages of one transmission module go.
-#[derive(Debug)]
-struct Target {
-    kind: Kind,
-    row: Row,
-    grants: Grants,
-}
-
-impl Target {
-    fn new(kind: Kind, row: Row) -> Self {
-        Self {
-            kind,
-            row,
-            grants: Grants::new(row.slots),
-        }
-    }
-}
-
 impl<D: Device> HslSender<D> {
-    /// Sends what `loans` lends, which is what `card` sends from, to who has `geometry`.
+    /// Sends what is lent, to who has `geometry`; slots of this side's are what `card` sends from.
     pub(crate) fn new(
-        loans: Loans,
+        lending: Lending,
         geometry: Geometry,
         card: D::Sending,
         list: D::Receiving,
         peer: NodeNumber,
     ) -> Self {
-        let buffers = geometry
-            .has_rendezvous()
-            .then(|| Target::new(Kind::Data, geometry.buffer_row()));
         Self {
-            loans,
+            lending,
             card,
             list,
             peer,
-            control: Target::new(Kind::Short, geometry.control_row()),
-            buffers,
+            control: Grants::new(geometry.slots()),
+            control_row: geometry.control_row(),
+            buffer_row: geometry.buffer_row(),
             looks: 0,
             closed: false,
         }
@@ -73,11 +57,7 @@ impl<D: Device> HslSender<D> {
 
     /// Whether a slot can be lent that can be sent whatever is put in it.
     fn can_lend(&self) -> bool {
-        let lent = self.loans.lent();
-        let buffers = self.buffers.as_ref();
-        self.loans.has_free()
-            && lent < self.control.grants.len()
-            && buffers.is_none_or(|buffers| lent < buffers.grants.len())
+        self.lending.is_any(self.control.len())
     }
 
     /// Takes in what the other side has answered, and slots that are free again: those that
@@ -91,11 +71,12 @@ impl<D: Device> HslSender<D> {
             }
         }
         while let Some(sent) = self.card.next_sent() {
-            if let Some(slot) = self.loans.row().slot_of(sent.local.0) {
-                self.loans.take_back(slot);
+            let slots = self.lending.loans_mut();
+            if let Some(slot) = slots.row().slot_of(sent.local.0) {
+                slots.take_back(slot);
             }
         }
-        self.loans.collect_unused();
+        self.lending.loans_mut().collect_unused();
         Ok(())
     }
 
@@ -105,16 +86,15 @@ impl<D: Device> HslSender<D> {
         let granted = match kind_of(received.message) {
             Some((Kind::Credit, _)) if control == 0 => Err("that frees nothing"),
             Some((Kind::Response, _))
-                if control == 0 && (offered == 0 || self.buffers.is_none()) =>
+                if control == 0 && (offered == 0 || !self.lending.has_buffers()) =>
             {
                 Err("that frees nothing")
             }
             Some((Kind::Response, group)) => {
-                let offer = |buffers: &mut Target| buffers.grants.grant(group, offered);
-                let offered = self.buffers.as_mut().map_or(Ok(()), offer);
-                offered.and_then(|()| self.control.grants.grant(group, control))
+                let offered = self.lending.grant(group, offered);
+                offered.and_then(|()| self.control.grant(group, control))
             }
-            Some((Kind::Credit, group)) => self.control.grants.grant(group, control),
+            Some((Kind::Credit, group)) => self.control.grant(group, control),
             _ => Err("that is no answer"),
         };
         granted.map_err(|what| {
@@ -143,12 +123,9 @@ impl<D: Device> HslSender<D> {
         }
     }
 
-    /// The switch: which of the two transmission modules carries `length` bytes.
-    fn target(&mut self, length: u32) -> &mut Target {
-        match &mut self.buffers {
-            Some(buffers) if length > self.control.row.slot_bytes => buffers,
-            _ => &mut self.control,
-        }
+    /// The switch: whether the transmission module for short messages carries `length` bytes.
+    fn is_short(&self, length: u32) -> bool {
+        length <= self.control_row.slot_bytes || !self.lending.has_buffers()
     }
 
     /// Sends one unit, which is `pieces` one after the other, if the other side has room for it.
@@ -157,7 +134,7 @@ impl<D: Device> HslSender<D> {
         if self.closed {
             return Err(LaneError::Closed);
         }
-        let length = self.loans.row().length_of(pieces)?;
+        let length = self.lending.row().length_of(pieces)?;
         if !self.can_lend() {
             self.take_in()?;
             if !self.can_lend() {
@@ -174,7 +151,7 @@ impl<D: Device> HslSender<D> {
         if self.gathers() {
             return self.put_pieces(pieces, length).map(|()| true);
         }
-        let Some(slot) = self.loans.fill(pieces) else {
+        let Some(slot) = self.lending.loans_mut().fill(pieces) else {
             return self.note_none_free().map(|()| false);
         };
         self.put_slot(slot, length).map(|()| true)
@@ -183,12 +160,31 @@ impl<D: Device> HslSender<D> {
     /// Puts the first `length` bytes of slot `slot` where the other side expects them.
     fn put_slot(&mut self, slot: u32, length: u32) -> Result<(), LaneError> {
         let mut descriptor = self.address(length)?;
-        descriptor.local = Address(self.loans.row().slot_at(slot) as u64);
+        descriptor.local = Address(self.lending.row().slot_at(slot) as u64);
         descriptor.notify.sent = !D::SENDS_AT_ONCE;
         let put = self.card.try_add(&descriptor);
         if D::SENDS_AT_ONCE || put.is_err() {
-            self.loans.take_back(slot);
+            self.lending.loans_mut().take_back(slot);
         }
+        self.check_put(put)
+    }
+
+    /// Tells of `length` bytes that are in buffer `buffer` of the other side's already. What fits in a
+    /// control slot goes there, as the other side expects it.
+    fn put_there(&mut self, buffer: u32, length: u32) -> Result<(), LaneError> {
+        if !self.is_short(length) {
+            // As of a message whose parts have all been put.
+            let mut entry = self.entry(Kind::Data, self.buffer_row, buffer, 0);
+            entry.words = parts_before(length.into());
+            let put = self.card.try_add(&entry);
+            return self.check_put(put);
+        }
+        let entry = self.address(length)?;
+        let buffers = self.lending.loans();
+        let put = self
+            .card
+            .try_add_from(buffers.bytes_of(buffer, length), &entry);
+        self.lending.loans_mut().take_back(buffer);
         self.check_put(put)
     }
 
@@ -224,23 +220,30 @@ impl<D: Device> HslSender<D> {
     /// An entry for a message of `length` bytes, wherever they are.
     #[inline(always)]
     fn address(&mut self, length: u32) -> Result<Descriptor, LaneError> {
-        let destination = self.peer;
-        let target = self.target(length);
-        let Some(place) = target.grants.take() else {
-            return Err(LaneError::Misuse("committed what was not lent"));
+        let (kind, row, place) = if self.is_short(length) {
+            (Kind::Short, self.control_row, self.control.take())
+        } else {
+            (Kind::Data, self.buffer_row, self.lending.take_buffer())
         };
-        Ok(Descriptor {
-            destination,
+        let place = place.ok_or(LaneError::Misuse("committed what was not lent"))?;
+        Ok(self.entry(kind, row, place, length))
+    }
+
+    /// An entry for `length` bytes that go to `place` of `row`.
+    #[inline(always)]
+    fn entry(&self, kind: Kind, row: Row, place: u32, length: u32) -> Descriptor {
+        Descriptor {
+            destination: self.peer,
             local: Address(0),
-            remote: Address(target.row.slot_at(place) as u64),
+            remote: Address(row.slot_at(place) as u64),
             length,
-            message: identifier(target.kind, place),
+            message: identifier(kind, place),
             notify: Notify {
                 sent: false,
                 received: true,
             },
             words: [0; 2],
-        })
+        }
     }
 
     #[inline(always)]
@@ -265,7 +268,7 @@ impl<D: Device> HslSender<D> {
 
 impl<D: Device> LaneSender for HslSender<D> {
     fn shape(&self) -> Shape {
-        let row = self.loans.row();
+        let row = self.lending.row();
         Shape::Static {
             slot_bytes: row.slot_bytes as usize,
             slots: row.slots as usize,
@@ -288,7 +291,7 @@ impl<D: Device> LaneSender for HslSender<D> {
             self.take_in()?;
         }
         if self.can_lend()
-            && let Some(slot) = self.loans.lend()
+            && let Some(slot) = self.lending.loans_mut().lend()
         {
             self.looks = 0;
             self.list.disarm();
@@ -301,12 +304,15 @@ impl<D: Device> LaneSender for HslSender<D> {
         if self.closed {
             return Err(LaneError::Closed);
         }
-        let (slot, length) = self.loans.commit(slot, length)?;
-        self.put_slot(slot, length)
+        let (slot, length) = self.lending.loans_mut().commit(slot, length)?;
+        match self.lending {
+            Lending::Here { .. } => self.put_slot(slot, length),
+            Lending::There(_) => self.put_there(slot, length),
+        }
     }
 
     fn gathers(&self) -> bool {
-        self.card.anywhere_most() >= self.loans.row().slot_bytes
+        self.card.anywhere_most() >= self.lending.row().slot_bytes
     }
 
     fn try_send_copy(&mut self, unit: &[u8]) -> Result<bool, LaneError> {

@@ -213,6 +213,24 @@ fn a_peer_that_offers_nothing_is_sent_nothing() {
 }
 
 #[test]
+fn a_buffer_that_is_being_filled_is_not_granted_again() {
+    let mut attack = Attack::new();
+    let offer = |attack: &mut Attack, control| {
+        let words = [control, 0b1];
+        tell(&mut attack.answers, identifier(Kind::Response, 0), 0, words);
+        attack.sender.try_lend()
+    };
+    let mut slot = offer(&mut attack, 0b01).unwrap().unwrap();
+    slot.room(..).copy_from(Piece::new(&[7; 150]));
+    let refused = offer(&mut attack, 0b10);
+    assert!(is_violation(&refused, "free already"), "{refused:?}");
+    assert!(matches!(
+        attack.sender.commit(slot, 150),
+        Err(LaneError::Closed)
+    ));
+}
+
+#[test]
 fn a_peer_that_reads_no_answers_does_not_keep_anybody() {
     let mut attack = Attack::new();
     // It uses its slots as if it had been told that they are free, and never reads its list.
