@@ -60,7 +60,7 @@ fi
 miri 14 hsl::port::arena hsl::port::tests >target/miri/ports.log 2>&1 &
 ports=$!
 lanes_failed=0 ports_failed=0
-miri 24 hsl::tests::hostile hsl::tests::put hsl::tests::threads shm::tests || lanes_failed=1
+miri 27 hsl::tests::hostile hsl::tests::placed hsl::tests::put hsl::tests::threads shm::tests || lanes_failed=1
 wait "$ports" || ports_failed=1
 cat target/miri/ports.log
 exit $((lanes_failed | ports_failed))

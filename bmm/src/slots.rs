@@ -198,7 +198,8 @@ impl<T> Outbox<T> {
         };
         let start = filled;
         for piece in unit {
-            filled += slot.room(filled..).copy_from(*piece);
+            slot.room(filled..).put(*piece);
+            filled += piece.len();
         }
         self.note_copy((filled - start) as u64);
         self.filling = Some((slot, filled));

@@ -168,7 +168,7 @@ mod tests {
         header.length = 5;
         let mut slot = LentSlot::detached(100);
         // As its receiver may change it.
-        slot.room(..).copy_from(Piece::new(&[7; 100]));
+        slot.room(..).put(Piece::new(&[7; 100]));
         let copy = copied(&header, &slot);
         let (head, payload) = copy.split_at(HEADER_BYTES);
         assert_eq!(head, header.to_bytes());

@@ -132,7 +132,8 @@ pub trait LaneSender: Send + fmt::Debug {
             if slot.capacity() - length < piece.len() {
                 return Err(TOO_LONG);
             }
-            length += slot.room(length..).copy_from(*piece);
+            slot.room(length..).put(*piece);
+            length += piece.len();
         }
         self.commit(slot, length)?;
         Ok(true)

@@ -14,14 +14,13 @@ use crate::piece::Piece;
 /// Memory to fill, borrowed for `'a`.
 ///
 /// It can be memory that another process writes too, although it should not: its bytes are never seen
-/// in place. They are [copied in](Self::copy_from) or written by the kernel, and
-/// [copied out](Self::first).
+/// in place. They are [copied in](Self::put) or written by the kernel, and [copied out](Self::first).
 ///
 /// As a piece, it stays on its thread.
 pub struct Room<'a> {
-    /// Invariant: valid for writes and reads for all of `'a`, through raw pointers or by the kernel,
-    /// and within this process reached through this room alone; it need not be free of racing
-    /// accesses by other processes.
+    /// Invariant: initialised, valid for writes and reads for all of `'a`, through raw pointers or by
+    /// the kernel, and within this process reached through this room alone; it need not be free of
+    /// racing accesses by other processes.
     memory: NonNull<[u8]>,
     lent: PhantomData<&'a mut [Cell<u8>]>,
 }
@@ -83,20 +82,23 @@ impl<'a> Room<'a> {
         all.truncated(length)
     }
 
-    /// Copies as much as both hold; returns how much that is. What is left of the room is behind it.
-    pub fn copy_from(&mut self, piece: Piece<'_>) -> usize {
-        let count = piece.len().min(self.len());
-        // SAFETY: bounds: `count` is at most either length. The source is valid for reads (the
-        // invariant of `Piece`), and the target for writes. They do not overlap: within this process
-        // the memory is reached through this room alone, so no piece refers to it. Bytes have no
-        // alignment and every value is valid. Another *process* may access either meanwhile; it is
-        // outside of this program's memory model, and any mix of old and new bytes is an acceptable
-        // outcome.
-        unsafe { copy(piece.as_ptr(), self.as_mut_ptr(), count) };
-        // SAFETY: `count` is at most the length: within the memory, or at its end.
-        let rest = unsafe { self.memory.cast::<u8>().add(count) };
-        self.memory = NonNull::slice_from_raw_parts(rest, self.len() - count);
-        count
+    /// Copies `piece` to its beginning.
+    ///
+    /// # Panics
+    /// When the room does not hold as much, as copying to a slice does.
+    pub fn put(&mut self, piece: Piece<'_>) {
+        assert!(
+            piece.len() <= self.len(),
+            "{} bytes put into a room of {}",
+            piece.len(),
+            self.len()
+        );
+        // SAFETY: bounds: asserted. The source is valid for reads (the invariant of `Piece`), and the
+        // target for writes. They do not overlap: within this process the memory is reached through
+        // this room alone, so no piece refers to it. Bytes have no alignment and every value is valid.
+        // Another *process* may access either meanwhile; it is outside of this program's memory
+        // model, and any mix of old and new bytes is an acceptable outcome.
+        unsafe { copy(piece.as_ptr(), self.as_mut_ptr(), piece.len()) };
     }
 }
 
@@ -124,18 +126,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_filled_from_its_beginning_on() {
+    fn what_is_put_is_there() {
         let mut memory = [0; 5];
         let mut room = Room::new(&mut memory);
-        assert_eq!(room.copy_from(Piece::new(b"abc")), 3);
-        assert_eq!(room.len(), 2);
-        assert_eq!(room.reborrow().copy_from(Piece::new(b"d")), 1);
-        let mut there = [0; 2];
-        assert_eq!(room.first(9).copy_to(&mut there), 2);
-        assert_eq!(&there, b"d\0");
-        assert_eq!(room.copy_from(Piece::new(b"xyz")), 2);
-        assert!(room.is_empty());
-        assert_eq!(room.copy_from(Piece::new(b"more")), 0);
-        assert_eq!(&memory, b"abcxy");
+        room.put(Piece::new(b"abcde"));
+        room.reborrow().put(Piece::new(b"xy"));
+        let mut there = [0; 9];
+        assert_eq!(room.first(3).copy_to(&mut there), 3);
+        assert_eq!(room.first(9).copy_to(&mut there), 5);
+        assert_eq!(&there, b"xycde\0\0\0\0");
+        assert_eq!(&memory, b"xycde");
+        Room::default().put(Piece::default());
+    }
+
+    #[test]
+    #[should_panic(expected = "2 bytes put into a room of 1")]
+    fn what_does_not_fit_panics() {
+        Room::new(&mut [0]).put(Piece::new(b"ab"));
     }
 }

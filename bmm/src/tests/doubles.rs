@@ -133,8 +133,7 @@ impl StaticLane {
     pub(super) fn lend(&mut self) -> LentSlot {
         let mut slot = LentSlot::detached(self.slot_bytes);
         // What an earlier use left.
-        slot.room(..)
-            .copy_from(Piece::new(&vec![0xEE; self.slot_bytes]));
+        slot.room(..).put(Piece::new(&vec![0xEE; self.slot_bytes]));
         self.lent.insert(slot.address());
         slot
     }

@@ -135,7 +135,7 @@ fn a_filled_slot_passes_what_waits_for_a_slot() {
     outbox.push(shared(0, 80), 0);
     for number in 1..3 {
         let mut slot = lane.lend();
-        slot.room(..).copy_from(Piece::new(&unit(number, 50)));
+        slot.room(..).put(Piece::new(&unit(number, 50)));
         outbox.push(Buffer::of(Body::Lent { slot, length: 50 }), number);
         outbox.push(shared(number + 10, 80), number + 10);
     }

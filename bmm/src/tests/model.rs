@@ -275,7 +275,7 @@ fn run_static(policy: Policy, slot_bytes: usize, lends: Vec<bool>, gathers: bool
             Step::Lent(length) => {
                 let (number, unit) = model.unit(*length, slot_bytes);
                 let mut slot = lane.lend();
-                slot.room(..).copy_from(Piece::new(&unit));
+                slot.room(..).put(Piece::new(&unit));
                 let length = unit.len();
                 let tag = model.waits(length, Some(number), true);
                 outbox.push(Buffer::of(Body::Lent { slot, length }), tag);

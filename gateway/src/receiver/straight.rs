@@ -3,7 +3,8 @@
 //! a pipe, from socket to socket, so that their bytes stay in the kernel.
 //!
 //! The header is read first, by itself or with small frames that travel in front of it, and
-//! checked; what goes on is what was checked. Through a pipe they go together.
+//! checked; what goes on is what was checked. Through a pipe they go together. (A slot may be in the
+//! memory of whom it leads to, who can change it there: that is who gets it.)
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -130,7 +131,7 @@ impl Receiver {
             else {
                 return Begun::NotNow(link);
             };
-            frame.room(0).copy_from(Piece::new(begun));
+            frame.room(0).put(Piece::new(begun));
             input.gather.stop(&mut *input.receiver);
             Place::Slot(frame)
         } else {

@@ -31,7 +31,7 @@ pub(super) fn send_some(
                 return Ok(None);
             };
             let count = bytes.len().min(slot.capacity());
-            slot.room(..).copy_from(Piece::new(&bytes[..count]));
+            slot.room(..).put(Piece::new(&bytes[..count]));
             sender.commit(slot, count)?;
             Ok(Some(count))
         }

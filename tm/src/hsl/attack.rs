@@ -33,6 +33,7 @@ pub(super) struct Attack {
     /// and to our sending half.
     pub(super) answers: HostCard,
     pub(super) own: Side,
+    pub(super) peer: Side,
     bells: Vec<UnixStream>,
 }
 
@@ -82,6 +83,7 @@ impl Attack {
             messages: card(own.geometry.receiver_list()),
             answers: card(peer.geometry.sender_list()),
             own,
+            peer,
             bells: vec![far_sending, far_receiving],
         }
     }

@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 pub struct Counters {
     /// Entries of lists of messages to send that have been sent.
     pub puts: u64,
-    /// Bytes that they wrote.
+    /// Bytes that they wrote. What was received from sockets into the other side's memory is there
+    /// already, and only told of.
     pub put_bytes: u64,
     /// Of those bytes, how many came from registered memory of this side's, a slot that had been
     /// filled or an arena; the others came from where the caller had them.

@@ -8,6 +8,7 @@ use bytes::BytesMut;
 
 use super::attack::{Attack, SLOT_BYTES, SLOTS, tell};
 use super::fabric::fuzzing::{Attacked as AttackedFabric, Half, Provider, Told, greeted};
+use super::layout::REGISTERED_AT;
 use super::port::fuzzing::Attacked;
 use super::port::{Port, PortStart, PortTuning};
 use super::put::MessageId;
@@ -116,7 +117,10 @@ pub fn lane(bytes: &[u8]) {
             6 => {
                 let length = usize::from(script.byte()).min(SLOT_BYTES as usize);
                 let sent = match lent.pop() {
-                    Some(slot) => attack.sender.commit(slot, length),
+                    Some(mut slot) => {
+                        slot.room(..).put(Piece::new(&[7; SLOT_BYTES as usize]));
+                        attack.sender.commit(slot, length)
+                    }
                     None => {
                         let bytes = [7; SLOT_BYTES as usize];
                         let (one, other) = bytes[..length].split_at(length / 3);
@@ -143,6 +147,11 @@ pub fn lane(bytes: &[u8]) {
             slot.copy_out(0, &mut bytes);
         }
     }
+    let peer = &attack.peer;
+    let mut written = vec![0; peer.memory.len() - REGISTERED_AT];
+    SharedBytes::new(peer.memory.clone()).read(REGISTERED_AT, &mut written);
+    let is_sent = |byte| [0, 7].contains(byte);
+    assert!(written.iter().all(is_sent), "it has what nobody sent");
 }
 
 /// A lane over libfabric: whatever its peer writes and tells, and whatever becomes of what is

@@ -37,29 +37,45 @@ impl Grants {
     /// The places of `group` whose bits are set may be written; or what is wrong with that,
     /// and then none of them.
     pub(super) fn grant(&mut self, group: u32, mask: u64) -> Result<(), &'static str> {
-        if mask == 0 {
-            return Ok(());
+        let places = places(group, mask, self.count)?;
+        if let Some(granted) = self.granted.get_mut(group as usize) {
+            if *granted & mask != 0 {
+                return Err("the slot was free already");
+            }
+            *granted |= mask;
         }
-        let first = group.checked_mul(GROUP).ok_or("there is no such group")?;
-        let granted = self
-            .granted
-            .get_mut(group as usize)
-            .ok_or("there is no such group")?;
-        let last = first + (u64::BITS - 1 - mask.leading_zeros());
-        if last >= self.count {
-            return Err("there is no such slot");
-        }
-        if *granted & mask != 0 {
-            return Err("the slot was free already");
-        }
-        *granted |= mask;
-        let mut rest = mask;
-        while rest != 0 {
-            self.free.put(first + rest.trailing_zeros());
-            rest &= rest - 1;
-        }
+        places.for_each(|place| self.free.put(place));
         Ok(())
     }
+}
+
+/// The places of `group`, of `count` in all, whose bits are set; or what is wrong with them.
+pub(super) fn places(
+    group: u32,
+    mask: u64,
+    count: u32,
+) -> Result<impl Iterator<Item = u32>, &'static str> {
+    let first = group.checked_mul(GROUP).filter(|first| *first < count);
+    // To give back nothing is no mistake, wherever it is.
+    let first = match first {
+        Some(first) => first,
+        None if mask == 0 => 0,
+        None => return Err("there is no such group"),
+    };
+    if mask
+        .checked_ilog2()
+        .is_some_and(|last| last >= count - first)
+    {
+        return Err("there is no such slot");
+    }
+    let mut rest = mask;
+    Ok(std::iter::from_fn(move || {
+        let place = rest
+            .checked_ilog2()
+            .map(|_| first + rest.trailing_zeros())?;
+        rest &= rest - 1;
+        Some(place)
+    }))
 }
 
 #[cfg(test)]

@@ -136,7 +136,7 @@ impl Geometry {
         row(self.control_row().end(), slots, self.slot_bytes)
     }
 
-    /// Where messages lie, at the other side, before they are put.
+    /// Where messages lie, at the other side, before they are put, if it does not write them in place.
     pub(super) fn send_row(self) -> Row {
         row(0, self.slots, self.slot_bytes)
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::greeting;
 use super::host::{Connection, HostCard, HostDevice, HostList};
-use super::lane::Lending;
+use super::lane::SlotSource;
 use super::layout::{Geometry, REGISTERED_AT};
 use super::put::NodeNumber;
 use super::{HslTuning, lane};
@@ -111,16 +111,16 @@ pub(super) fn sender(
     stores: Stores,
 ) -> io::Result<lane::HslSender<HostDevice>> {
     let bell = Arc::new(bell);
-    let row = peer.geometry.send_row();
     // With buffers to lend, nothing is sent from slots of this side's.
-    let (slots, registered, lending) = if peer.geometry.has_rendezvous() {
+    let (memory, registered, slots) = if peer.geometry.has_rendezvous() {
         let buffers = peer.geometry.buffer_row();
         let buffers = Loans::granted(Arc::clone(&peer.memory), buffers, Reuse::InTurn);
-        (Arc::clone(&own.memory), 0..0, Lending::There(buffers))
+        (Arc::clone(&own.memory), 0..0, SlotSource::There(buffers))
     } else {
-        let slots = Mapping::private(row.end())?;
-        let loans = Loans::new(Arc::clone(&slots), row, Reuse::Newest);
-        (slots, 0..row.end(), Lending::here(loans, 0))
+        let row = peer.geometry.send_row();
+        let memory = Mapping::private(row.end())?;
+        let slots = Loans::new(Arc::clone(&memory), row, Reuse::Newest);
+        (memory, 0..row.end(), SlotSource::here(slots, 0))
     };
     let to = Connection {
         local_registered: registered,
@@ -131,11 +131,11 @@ pub(super) fn sender(
         list: peer.geometry.receiver_list(),
         bell: Arc::clone(&bell),
     };
-    let card = HostCard::new(slots, peer.geometry.mode, to).stored(stores);
+    let card = HostCard::new(memory, peer.geometry.mode, to).stored(stores);
     let place = peer.geometry.sender_list();
     let list = HostList::new(&own.memory, place, other, own.geometry.mode, bell.clone());
     Ok(lane::HslSender::new(
-        lending,
+        slots,
         peer.geometry,
         card,
         list,

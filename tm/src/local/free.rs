@@ -69,6 +69,14 @@ impl FreeSlots {
     pub(crate) fn put(&mut self, slot: u32) {
         self.slots.push_back(slot);
     }
+
+    /// A slot that was taken has not been used: it is the next again.
+    pub(crate) fn put_unused(&mut self, slot: u32) {
+        match self.reuse {
+            Reuse::Newest => self.slots.push_back(slot),
+            Reuse::InTurn => self.slots.push_front(slot),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -93,6 +101,9 @@ mod tests {
                 assert_eq!((free.next(), free.take()), (Some(slot), Some(slot)));
             }
             assert!(free.is_empty() && FreeSlots::none_of(4, reuse).is_empty());
+            free.put(2);
+            free.put_unused(3);
+            assert_eq!((free.take(), free.take()), (Some(3), Some(2)));
         }
     }
 }

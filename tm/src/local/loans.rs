@@ -108,7 +108,7 @@ enum Holder {
 }
 
 impl Loans {
-    /// Over slots that nothing else uses, in memory that no other process can write.
+    /// Over slots that nothing else in this process writes, in memory that no other process can write.
     pub(crate) fn new(memory: Arc<Mapping>, row: Row, reuse: Reuse) -> Self {
         assert!(memory.is_ours_alone());
         let free = FreeSlots::all_of(row.slots, reuse);
@@ -116,7 +116,8 @@ impl Loans {
     }
 
     /// Over slots of the peer's, in memory that it may write too. It has all of them until it says
-    /// that they [may be filled](Self::take_back). Nothing else in this process uses them.
+    /// that they [may be filled](Self::take_back). Nothing in this process uses them but what is lent,
+    /// and a card, which writes those that were [passed](Self::pass), on the thread that has these books.
     pub(crate) fn granted(memory: Arc<Mapping>, row: Row, reuse: Reuse) -> Self {
         assert!(memory.is_writable());
         let free = FreeSlots::none_of(row.slots, reuse);
@@ -168,9 +169,9 @@ impl Loans {
         let bytes = row.slot_in(memory, slot, row.slot_bytes);
         let owner: Arc<dyn SlotOwner> = self.shared.clone();
         // SAFETY: the memory stays mapped for writing while `shared` lives, which keeps it,
-        // and began as zeros. The slot was free: it was lent to nobody, or has been given
-        // back by whom it was lent to (`collect_unused`), or by the peer that had it
-        // (`take_back`), and it is not lent again before one of these.
+        // and is initialised, as all that is mapped. The slot was free: it was lent to nobody, or
+        // has been given back by whom it was lent to (`collect_unused`), or by the peer that had
+        // it (`take_back`), and it is not lent again, nor passed, before one of these.
         Some(unsafe { LentSlot::new(owner, slot, bytes) })
     }
 
@@ -187,8 +188,9 @@ impl Loans {
             let to = memory.range(row.slot_at(slot) + filled, from.len());
             // SAFETY: the memory stays mapped for writing while `shared` lives, and has as many
             // bytes there (`range`), which are the slot's (asserted). It was free, so nothing
-            // else in this process refers to it (see `lend`); a piece is valid for reads, and lies elsewhere, as none refers to a slot that is
-            // free. (Another process may write what it refers to, which spoils only the copy.)
+            // else in this process refers to it (see `lend`); a piece is valid for reads, and lies
+            // elsewhere, as none refers to a slot that is free. (Another process may write what it
+            // refers to, which spoils only the copy.)
             unsafe { self.writer.copy(from, to) };
             filled += from.len();
         }
@@ -198,7 +200,7 @@ impl Loans {
         Some(slot)
     }
 
-    /// Passes a slot that nobody has on to the peer, to be filled by other means: its number.
+    /// Passes a slot that nobody has on to the peer, to be filled by the card: its number.
     pub(crate) fn pass(&mut self) -> Option<u32> {
         let slot = self.free.take()?;
         self.holders[slot as usize] = Holder::Peer;
@@ -211,12 +213,13 @@ impl Loans {
     /// # Panics
     /// When it is not, or holds fewer.
     pub(crate) fn bytes_of(&self, slot: u32, length: u32) -> Piece<'_> {
-        assert_eq!(self.holders.get(slot as usize), Some(&Holder::Peer));
+        assert!(self.is_with_peer(slot));
         let Unused { memory, row, .. } = &*self.shared;
         let bytes = row.slot_in(memory, slot, length);
-        // SAFETY: the memory stays mapped while `shared` lives, which the piece borrows. Nothing in
-        // this process writes the slot meanwhile: to be filled it would have to be lent (`lend`,
-        // `fill`), which takes these books for writing.
+        // SAFETY: the memory stays mapped while `shared` lives, which the piece borrows. No other
+        // thread of this process writes the slot meanwhile: to be filled it would have to be lent
+        // (`lend`, `fill`) or passed, which takes these books for writing, and what was passed before
+        // is written by the card on this thread (`granted`), which the piece does not leave.
         unsafe { Piece::from_raw(bytes.as_ptr().cast(), bytes.len()) }
     }
 
@@ -249,6 +252,22 @@ impl Loans {
         true
     }
 
+    /// Whether the peer has `slot`.
+    pub(crate) fn is_with_peer(&self, slot: u32) -> bool {
+        self.holders.get(slot as usize) == Some(&Holder::Peer)
+    }
+
+    /// A slot that is with the peer is none of its after all: it was not told.
+    ///
+    /// # Panics
+    /// When it is not with the peer.
+    pub(crate) fn take_back_untold(&mut self, slot: u32) {
+        assert!(self.is_with_peer(slot));
+        self.holders[slot as usize] = Holder::Free;
+        self.with_peer -= 1;
+        self.free.put_unused(slot);
+    }
+
     /// Takes in the slots that were lent and dropped.
     pub(crate) fn collect_unused(&mut self) {
         if self.shared.any.load(Ordering::Acquire) {
@@ -256,7 +275,7 @@ impl Loans {
             self.shared.any.store(false, Ordering::Relaxed);
             for slot in unused.drain(..) {
                 self.holders[slot as usize] = Holder::Free;
-                self.free.put(slot);
+                self.free.put_unused(slot);
             }
         }
     }

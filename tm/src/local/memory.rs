@@ -253,9 +253,10 @@ impl Drop for Mapping {
 pub(crate) struct SharedBytes(Arc<Mapping>);
 
 impl SharedBytes {
-    /// The bytes of memory that the other side may write.
+    /// The bytes of memory of this side's that the other side may write.
     pub(crate) fn new(memory: Arc<Mapping>) -> Self {
-        // What is ours alone is lent to this process (`Loans`).
+        // What is ours alone is for slots that are lent (`Loans`). Those of the other side are lent
+        // too, but only its memory has them, and this is memory of this side's.
         assert!(memory.is_writable && !memory.is_ours_alone);
         Self(memory)
     }

@@ -14,7 +14,7 @@ use crate::local::bell::Bell;
 use crate::local::memory::OwnWords;
 use crate::local::ring::RingWriter;
 use crate::local::sync::{OwnWord, Words};
-use crate::local::tests::threads::units_travel;
+use crate::local::tests::threads::{UNIT_BYTES_MAX, units_travel};
 use crate::{LaneError, LaneReceiver, LaneSender};
 
 /// Ours, and the peer's memory and bell ends.
@@ -241,5 +241,6 @@ fn units_travel_between_threads() {
     units_travel(
         ShmSender::new(&near, &far_seen, Bell::new(bell.into()), Stores::default()),
         receiver(&far, &near_seen, Bell::new(far_bell.into())),
+        UNIT_BYTES_MAX,
     );
 }

@@ -24,7 +24,7 @@ use super::queue::Queue;
 use super::region::{Access, Region};
 use crate::hsl::Card;
 use crate::hsl::host::{ListPlace, Mode};
-use crate::hsl::lane::{self, HslSender, Lending};
+use crate::hsl::lane::{self, HslSender, SlotSource};
 use crate::hsl::layout::{Geometry, REGISTERED_AT};
 use crate::hsl::put::NodeNumber;
 use crate::hsl::terms::numbers;
@@ -268,9 +268,9 @@ impl Halves {
     pub(super) fn lane(self) -> Lane {
         let [here, there] = self.geometries;
         let slots = Loans::new(self.slots, there.send_row(), Reuse::Newest);
-        let lending = Lending::here(slots, there.buffer_row().slots);
+        let slots = SlotSource::here(slots, there.buffer_row().slots);
         let (card, answers) = self.sending;
-        let sender = HslSender::<FabricDevice>::new(lending, there, card, answers, self.peer);
+        let sender = HslSender::<FabricDevice>::new(slots, there, card, answers, self.peer);
         let (card, messages) = self.receiving;
         let receiver = lane::receiver::<FabricDevice>(&self.own, here, messages, card, self.peer);
         Lane {

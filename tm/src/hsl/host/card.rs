@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::credit::Room;
+use super::credit::ListRoom;
 use super::{FOREIGN, ForeignProcess, ListPlace, Mode, range_within};
 use crate::copying::{Stores, UnitWriter};
 use crate::hsl::counters::Tally;
@@ -48,7 +48,7 @@ pub struct HostCard {
     /// Where data may go that travels in its entries.
     carries: Range<u64>,
     /// Room in the other side's list.
-    room: Room<PeerWords>,
+    room: ListRoom<PeerWords>,
     armed: ArmedWatch<PeerWords>,
     bell: Arc<Bell>,
     /// Messages that have been sent, of which nobody has asked yet.
@@ -95,7 +95,8 @@ pub(crate) struct Connection {
 
 impl HostCard {
     /// A card that sends from `local`, where an entry may name only what nobody writes
-    /// meanwhile.
+    /// meanwhile. Who writes the window by other means, or sends from it, adds no entry that names
+    /// what is being written or read.
     pub(crate) fn new(local: Arc<Mapping>, mode: Mode, to: Connection) -> Self {
         let Connection {
             local_registered,
@@ -115,7 +116,7 @@ impl HostCard {
             local_registered: local_registered.start as u64..local_registered.end as u64,
             registered: registered.start as u64..registered.end as u64,
             list: RingWriter::new(window.words(list.at, list.entries * ENTRY_WORDS)),
-            room: Room::new(window.peer_words(list.head_at, 1), list.entries),
+            room: ListRoom::new(window.peer_words(list.head_at, 1), list.entries),
             armed: ArmedWatch::new(window.peer_words(list.armed_at, 1)),
             carries: list.carries,
             window,
@@ -207,10 +208,11 @@ impl HostCard {
             Ok(Way::Nothing) => {}
             Ok(Way::Registered(from, to)) => {
                 // SAFETY: `to` is within the window, which is writable and which this card
-                // keeps, and has as many bytes as `from` (`check`). It is a mapping of its own,
-                // at addresses of its own, and nothing refers to its bytes. (A peer that passes
-                // this side's own memory off as its own gets what it deserves: plain bytes at
-                // other addresses.)
+                // keeps, and has as many bytes as `from` (`check`). No other thread of this process
+                // writes there, and `from` is none of it: whoever else uses the window (`new`) adds
+                // no entry that names what it has lent, or what the entry's data is read from. (A peer
+                // that passes this side's own memory off as its own gets what it deserves: plain
+                // bytes at other addresses.)
                 unsafe { copy(&mut self.writer, from, to) };
             }
             Ok(Way::Carried(from)) => {
@@ -343,15 +345,13 @@ impl Reaching for HostCard {
 ///
 /// # Safety
 /// `from` is what [`HostCard::check`] found for an entry that is being sent, and `to` is writable,
-/// as long, and not referred to by anybody else.
+/// as long, no part of it, and not accessed by another thread of this process.
 unsafe fn copy(writer: &mut UnitWriter, from: NonNull<[u8]>, to: NonNull<[u8]>) {
     // SAFETY: `from` is within the local mapping, which is readable and which the card keeps, or
     // what a `Piece` refers to that the caller holds meanwhile, which is valid for reads (its
-    // invariant); `to` is as the caller says. They do not overlap: no mapping is at the other's
-    // addresses, and neither slices nor pieces are ever made of a window. Bytes have no alignment
-    // and every value is valid. No exclusive reference to `from` is alive in this process:
-    // registered memory is only reached through pointers, and a slot that is lent as a reference
-    // is named by an entry only after its loan has ended (`Loans::commit`); a piece borrows its
+    // invariant); `to` is as the caller says. Bytes have no alignment and every value is valid. Nobody
+    // in this process writes `from` meanwhile: registered memory is only reached through pointers, and a
+    // slot is named by an entry only after its loan has ended (`Loans::commit`); a piece borrows its
     // memory as shared, and of cells only the thread writes that is here. Other *processes* may
     // access either meanwhile; they are outside of this program's memory model, and any mix of old
     // and new bytes is an acceptable outcome.

@@ -26,7 +26,7 @@ where
 
     /// `read` entries have been read since the beginning.
     pub(super) fn tell(&self, read: u64) {
-        // SYNC POINT C: pairs with the acquire fence in `Room::is_any`; the entries before it
+        // SYNC POINT C: pairs with the acquire fence in `ListRoom::is_any`; the entries before it
         // are read no more.
         self.0.words()[0].store_release(read);
     }
@@ -34,7 +34,7 @@ where
 
 /// What the writer knows of it.
 #[derive(Debug)]
-pub(super) struct Room<W> {
+pub(super) struct ListRoom<W> {
     head: W,
     /// Entries that the list holds.
     entries: u64,
@@ -44,7 +44,7 @@ pub(super) struct Room<W> {
     read: u64,
 }
 
-impl<W: Words> Room<W> {
+impl<W: Words> ListRoom<W> {
     /// Over the reader's word, for a list of so many entries.
     pub(super) fn new(head: W, entries: usize) -> Self {
         Self {
@@ -106,7 +106,7 @@ mod tests {
                 Arc::new(std::array::from_fn(|_| UnsafeCell::new(())));
             let (armed, told) = (words(1), words(1));
             let (mut flag, watch) = (ArmedFlag::new(armed.clone()), ArmedWatch::new(armed));
-            let (head, mut room) = (Head::new(told.clone()), Room::new(told, ENTRIES));
+            let (head, mut room) = (Head::new(told.clone()), ListRoom::new(told, ENTRIES));
             let (mut list, mut received) = ring::<1>(words(ENTRIES));
             let bell = Arc::new(Notify::new());
             let writer = {

@@ -7,10 +7,10 @@
 //! answered before it was asked.
 
 mod answers;
-mod lending;
 mod receiver;
 mod sender;
+mod slot_source;
 
-pub(super) use lending::Lending;
 pub(super) use receiver::{HslReceiver, receiver};
 pub(super) use sender::HslSender;
+pub(super) use slot_source::SlotSource;

@@ -4,7 +4,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use super::lending::Lending;
+use super::slot_source::SlotSource;
 use crate::hsl::grants::Grants;
 use crate::hsl::layout::Geometry;
 use crate::hsl::message::{Kind, identifier, kind_of, parts_before};
@@ -19,7 +19,7 @@ use crate::poller::Interest;
 
 #[derive(Debug)]
 pub(crate) struct HslSender<D: Device> {
-    lending: Lending,
+    slots: SlotSource,
     card: D::Sending,
     list: D::Receiving,
     peer: NodeNumber,
@@ -36,14 +36,14 @@ pub(crate) struct HslSender<D: Device> {
 impl<D: Device> HslSender<D> {
     /// Sends what is lent, to who has `geometry`; slots of this side's are what `card` sends from.
     pub(crate) fn new(
-        lending: Lending,
+        slots: SlotSource,
         geometry: Geometry,
         card: D::Sending,
         list: D::Receiving,
         peer: NodeNumber,
     ) -> Self {
         Self {
-            lending,
+            slots,
             card,
             list,
             peer,
@@ -57,7 +57,7 @@ impl<D: Device> HslSender<D> {
 
     /// Whether a slot can be lent that can be sent whatever is put in it.
     fn can_lend(&self) -> bool {
-        self.lending.is_any(self.control.len())
+        self.slots.is_any(self.control.len())
     }
 
     /// Takes in what the other side has answered, and slots that are free again: those that
@@ -71,12 +71,12 @@ impl<D: Device> HslSender<D> {
             }
         }
         while let Some(sent) = self.card.next_sent() {
-            let slots = self.lending.loans_mut();
+            let slots = self.slots.loans_mut();
             if let Some(slot) = slots.row().slot_of(sent.local.0) {
                 slots.take_back(slot);
             }
         }
-        self.lending.loans_mut().collect_unused();
+        self.slots.loans_mut().collect_unused();
         Ok(())
     }
 
@@ -86,12 +86,12 @@ impl<D: Device> HslSender<D> {
         let granted = match kind_of(received.message) {
             Some((Kind::Credit, _)) if control == 0 => Err("that frees nothing"),
             Some((Kind::Response, _))
-                if control == 0 && (offered == 0 || !self.lending.has_buffers()) =>
+                if control == 0 && (offered == 0 || !self.slots.has_buffers()) =>
             {
                 Err("that frees nothing")
             }
             Some((Kind::Response, group)) => {
-                let offered = self.lending.grant(group, offered);
+                let offered = self.slots.grant(group, offered);
                 offered.and_then(|()| self.control.grant(group, control))
             }
             Some((Kind::Credit, group)) => self.control.grant(group, control),
@@ -125,7 +125,7 @@ impl<D: Device> HslSender<D> {
 
     /// The switch: whether the transmission module for short messages carries `length` bytes.
     fn is_short(&self, length: u32) -> bool {
-        length <= self.control_row.slot_bytes || !self.lending.has_buffers()
+        length <= self.control_row.slot_bytes || !self.slots.has_buffers()
     }
 
     /// Sends one unit, which is `pieces` one after the other, if the other side has room for it.
@@ -134,7 +134,7 @@ impl<D: Device> HslSender<D> {
         if self.closed {
             return Err(LaneError::Closed);
         }
-        let length = self.lending.row().length_of(pieces)?;
+        let length = self.slots.row().length_of(pieces)?;
         if !self.can_lend() {
             self.take_in()?;
             if !self.can_lend() {
@@ -151,20 +151,21 @@ impl<D: Device> HslSender<D> {
         if self.gathers() {
             return self.put_pieces(pieces, length).map(|()| true);
         }
-        let Some(slot) = self.lending.loans_mut().fill(pieces) else {
+        let Some(slot) = self.slots.loans_mut().fill(pieces) else {
             return self.note_none_free().map(|()| false);
         };
         self.put_slot(slot, length).map(|()| true)
     }
 
-    /// Puts the first `length` bytes of slot `slot` where the other side expects them.
+    /// Puts the first `length` bytes of slot `slot` of this side's where the other side expects them.
     fn put_slot(&mut self, slot: u32, length: u32) -> Result<(), LaneError> {
+        debug_assert!(matches!(self.slots, SlotSource::Here { .. }));
         let mut descriptor = self.address(length)?;
-        descriptor.local = Address(self.lending.row().slot_at(slot) as u64);
+        descriptor.local = Address(self.slots.row().slot_at(slot) as u64);
         descriptor.notify.sent = !D::SENDS_AT_ONCE;
         let put = self.card.try_add(&descriptor);
         if D::SENDS_AT_ONCE || put.is_err() {
-            self.lending.loans_mut().take_back(slot);
+            self.slots.loans_mut().take_back(slot);
         }
         self.check_put(put)
     }
@@ -179,13 +180,13 @@ impl<D: Device> HslSender<D> {
             let put = self.card.try_add(&entry);
             return self.check_put(put);
         }
-        let entry = self.address(length)?;
-        let buffers = self.lending.loans();
-        let put = self
-            .card
-            .try_add_from(buffers.bytes_of(buffer, length), &entry);
-        self.lending.loans_mut().take_back(buffer);
-        self.check_put(put)
+        let entry = self.address(length);
+        let put = entry.map(|entry| {
+            let bytes = self.slots.loans().bytes_of(buffer, length);
+            self.card.try_add_from(bytes, &entry)
+        });
+        self.slots.loans_mut().take_back_untold(buffer);
+        self.check_put(put?)
     }
 
     /// Puts a message of `length` bytes from where its pieces are, of which the card is done with
@@ -223,7 +224,7 @@ impl<D: Device> HslSender<D> {
         let (kind, row, place) = if self.is_short(length) {
             (Kind::Short, self.control_row, self.control.take())
         } else {
-            (Kind::Data, self.buffer_row, self.lending.take_buffer())
+            (Kind::Data, self.buffer_row, self.slots.take_buffer())
         };
         let place = place.ok_or(LaneError::Misuse("committed what was not lent"))?;
         Ok(self.entry(kind, row, place, length))
@@ -268,7 +269,7 @@ impl<D: Device> HslSender<D> {
 
 impl<D: Device> LaneSender for HslSender<D> {
     fn shape(&self) -> Shape {
-        let row = self.lending.row();
+        let row = self.slots.row();
         Shape::Static {
             slot_bytes: row.slot_bytes as usize,
             slots: row.slots as usize,
@@ -291,7 +292,7 @@ impl<D: Device> LaneSender for HslSender<D> {
             self.take_in()?;
         }
         if self.can_lend()
-            && let Some(slot) = self.lending.loans_mut().lend()
+            && let Some(slot) = self.slots.loans_mut().lend()
         {
             self.looks = 0;
             self.list.disarm();
@@ -304,15 +305,15 @@ impl<D: Device> LaneSender for HslSender<D> {
         if self.closed {
             return Err(LaneError::Closed);
         }
-        let (slot, length) = self.lending.loans_mut().commit(slot, length)?;
-        match self.lending {
-            Lending::Here { .. } => self.put_slot(slot, length),
-            Lending::There(_) => self.put_there(slot, length),
+        let (slot, length) = self.slots.loans_mut().commit(slot, length)?;
+        match self.slots {
+            SlotSource::Here { .. } => self.put_slot(slot, length),
+            SlotSource::There(_) => self.put_there(slot, length),
         }
     }
 
     fn gathers(&self) -> bool {
-        self.card.anywhere_most() >= self.lending.row().slot_bytes
+        self.card.anywhere_most() >= self.slots.row().slot_bytes
     }
 
     fn try_send_copy(&mut self, unit: &[u8]) -> Result<bool, LaneError> {

@@ -221,9 +221,9 @@ fn a_buffer_that_is_being_filled_is_not_granted_again() {
         attack.sender.try_lend()
     };
     let mut slot = offer(&mut attack, 0b01).unwrap().unwrap();
-    slot.room(..).copy_from(Piece::new(&[7; 150]));
+    slot.room(..).put(Piece::new(&[7; 150]));
     let refused = offer(&mut attack, 0b10);
-    assert!(is_violation(&refused, "free already"), "{refused:?}");
+    assert!(is_violation(&refused, "being filled"), "{refused:?}");
     assert!(matches!(
         attack.sender.commit(slot, 150),
         Err(LaneError::Closed)

@@ -1,5 +1,5 @@
-//! PUT over the emulated card, lanes whose peer misbehaves, lanes between threads, ports between
-//! processes, and the rings and the door under loom.
+//! PUT over the emulated card, lanes whose peer misbehaves, buffers of the other side that are filled in
+//! place, lanes between threads, ports between processes, and the rings and the door under loom.
 
 #[cfg(not(loom))]
 mod fuzzing;
@@ -7,6 +7,8 @@ mod fuzzing;
 mod hostile;
 #[cfg(loom)]
 mod loom;
+#[cfg(not(loom))]
+mod placed;
 #[cfg(not(loom))]
 mod processes;
 #[cfg(not(loom))]

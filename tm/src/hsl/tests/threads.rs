@@ -2,7 +2,7 @@
 
 use std::os::unix::net::UnixStream;
 
-use super::super::attack::{OURS, PEER, side};
+use super::super::attack::{OURS, PEER, SLOT_BYTES, side};
 use super::super::terms::{receiver, sender};
 use crate::Stores;
 use crate::local::bell::Bell;
@@ -21,5 +21,5 @@ fn units_travel_between_threads() {
     )
     .unwrap();
     let receiver = receiver(&far, &near, [PEER, OURS], Bell::new(far_bell.into()));
-    units_travel(sender, receiver);
+    units_travel(sender, receiver, SLOT_BYTES as usize);
 }

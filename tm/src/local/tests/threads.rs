@@ -15,10 +15,15 @@ pub(crate) const UNIT_BYTES_MAX: usize = 100;
 /// What is sent arrives, in order, as it was: lent, copied or gathered by one thread, taken as
 /// slots and as copies by another, and read and given back by a third one, which is as slow as it
 /// likes.
-pub(crate) fn units_travel(mut sender: impl LaneSender, mut receiver: impl LaneReceiver) {
+pub(crate) fn units_travel(
+    mut sender: impl LaneSender,
+    mut receiver: impl LaneReceiver,
+    bytes_most: usize,
+) {
+    let unit = |number| unit(number, bytes_most);
     let (hand_over, handed_over) = mpsc::channel();
     thread::scope(|scope| {
-        scope.spawn(move || (0..UNITS).for_each(|number| send(&mut sender, number)));
+        scope.spawn(move || (0..UNITS).for_each(|number| send(&mut sender, number, &unit(number))));
         scope.spawn(move || {
             for (number, slot) in handed_over {
                 let slot: ReceivedSlot = slot;
@@ -42,25 +47,24 @@ pub(crate) fn units_travel(mut sender: impl LaneSender, mut receiver: impl LaneR
     });
 }
 
-fn unit(number: usize) -> Vec<u8> {
+fn unit(number: usize, bytes_most: usize) -> Vec<u8> {
     let mark = u8::try_from(number % 251).unwrap();
-    vec![mark; number * 7 % (UNIT_BYTES_MAX + 1)]
+    vec![mark; number * 7 % (bytes_most + 1)]
 }
 
-fn send(sender: &mut impl LaneSender, number: usize) {
-    let unit = unit(number);
+fn send(sender: &mut impl LaneSender, number: usize, unit: &[u8]) {
     let (one, other) = unit.split_at(unit.len() / 3);
     match number % 4 {
         0 => {
             let mut slot = until_some(|| sender.try_lend());
-            slot.room(..).copy_from(Piece::new(&unit));
+            slot.room(..).put(Piece::new(unit));
             sender.commit(slot, unit.len()).unwrap();
         }
-        1 => until_true(|| sender.try_send_copy(&unit)),
+        1 => until_true(|| sender.try_send_copy(unit)),
         2 => until_true(|| sender.try_send_gathered(&[Piece::new(one), Piece::new(other)])),
         _ => {
             drop(until_some(|| sender.try_lend()));
-            until_true(|| sender.try_send_copy(&unit));
+            until_true(|| sender.try_send_copy(unit));
         }
     }
 }

@@ -93,7 +93,7 @@ fn say(lane: &mut Lane, text: &[u8]) {
         }
         Shape::Static { .. } => {
             let mut slot = lane.sender.try_lend().unwrap().expect("a free slot");
-            slot.room(..).copy_from(Piece::from(text));
+            slot.room(..).put(Piece::from(text));
             lane.sender.commit(slot, text.len()).unwrap();
         }
     }

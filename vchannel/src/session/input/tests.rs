@@ -68,7 +68,7 @@ impl LaneReceiver for Stream {
             return Ok(0);
         };
         let to_first = first.len().min(piece.len());
-        first.copy_from(Piece::new(&piece.split_to(to_first)));
+        first.put(Piece::new(&piece.split_to(to_first)));
         let to_rest = (rest.capacity() - rest.len()).min(piece.len());
         rest.extend_from_slice(&piece.split_to(to_rest));
         if piece.is_empty() {

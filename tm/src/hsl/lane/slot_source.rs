@@ -1,16 +1,18 @@
-//! What a lane lends to be filled, and where large messages go.
+//! Where the slots are that a lane lends, and the buffers that large messages go to.
 //!
 //! A card that is a thread of this process stores in memory that both sides map. So can others: where
 //! it is mapped here, the buffers of the other side are lent themselves, and what is received from a
 //! socket into one of them is there when it is committed.
 
-use crate::hsl::grants::Grants;
-use crate::hsl::message::GROUP;
+use crate::hsl::grants::{Grants, places};
 use crate::local::loans::{Loans, Row};
 
 /// Slots to fill, and the buffers of the other side, if it has any.
+///
+/// A buffer is written by one at a time in this process: by whom it is lent to, or by the card, for which
+/// it is [taken](Self::take_buffer) and which nobody is lent it from then on.
 #[derive(Debug)]
-pub(crate) enum Lending {
+pub(crate) enum SlotSource {
     /// Slots of this side's memory, from which the card sends what is committed.
     Here {
         /// The slots.
@@ -22,7 +24,7 @@ pub(crate) enum Lending {
     There(Loans),
 }
 
-impl Lending {
+impl SlotSource {
     /// Slots of this side's, beside as many buffers of the other side's (there may be none).
     pub(crate) fn here(slots: Loans, buffers: u32) -> Self {
         let buffers = (buffers > 0).then(|| Grants::new(buffers));
@@ -75,7 +77,8 @@ impl Lending {
         }
     }
 
-    /// The buffers of `group` whose bits are set may be written, or what is wrong with that.
+    /// The buffers of `group` whose bits are set may be written, or what is wrong with that, and then
+    /// none of them.
     pub(super) fn grant(&mut self, group: u32, mask: u64) -> Result<(), &'static str> {
         let buffers = match self {
             Self::Here { buffers: None, .. } => return Ok(()),
@@ -85,24 +88,13 @@ impl Lending {
             } => return buffers.grant(group, mask),
             Self::There(buffers) => buffers,
         };
-        if mask == 0 {
-            return Ok(());
+        let granted = || places(group, mask, buffers.row().slots);
+        if !granted()?.all(|buffer| buffers.is_with_peer(buffer)) {
+            return Err("it was free already, or is being filled");
         }
-        let first = group.checked_mul(GROUP).ok_or("there is no such group")?;
-        if first >= buffers.row().slots {
-            return Err("there is no such group");
-        }
-        let last = first + (u64::BITS - 1 - mask.leading_zeros());
-        if last >= buffers.row().slots {
-            return Err("there is no such slot");
-        }
-        let mut rest = mask;
-        while rest != 0 {
-            if !buffers.take_back(first + rest.trailing_zeros()) {
-                return Err("the slot was free already");
-            }
-            rest &= rest - 1;
-        }
+        granted()?.for_each(|buffer| {
+            buffers.take_back(buffer);
+        });
         Ok(())
     }
 }
@@ -115,16 +107,16 @@ mod tests {
     use crate::local::free::Reuse;
     use crate::local::memory::Mapping;
 
-    fn there(count: u32) -> Lending {
+    fn there(count: u32) -> SlotSource {
         let row = row(0, count, 100);
         let memory = Mapping::for_card(row.end()).unwrap();
-        Lending::There(Loans::granted(memory, row, Reuse::InTurn))
+        SlotSource::There(Loans::granted(memory, row, Reuse::InTurn))
     }
 
-    fn here(count: u32) -> Lending {
+    fn here(count: u32) -> SlotSource {
         let row = row(0, count, 100);
         let memory = Mapping::private(row.end()).unwrap();
-        Lending::here(Loans::new(memory, row, Reuse::Newest), count)
+        SlotSource::here(Loans::new(memory, row, Reuse::Newest), count)
     }
 
     #[test]
@@ -137,7 +129,7 @@ mod tests {
             assert!(lending.is_any(2) && !lending.is_any(1));
             assert_eq!(
                 lending.take_buffer(),
-                Some(if matches!(lending, Lending::There(_)) {
+                Some(if matches!(lending, SlotSource::There(_)) {
                     1
                 } else {
                     0
