@@ -24,6 +24,9 @@
 //! Nothing here blocks: every call does what it can now, and a [`Poller`] waits on as many
 //! lanes as there are.
 //!
+//! What is sent is a [`Piece`], what is received into is a [`Room`]: memory that is never seen in place, as
+//! another process may write it, or the kernel does.
+//!
 //! Bytes that need not be seen can pass from one lane to another in a [`Pipe`], where both
 //! lanes can do that.
 //!
