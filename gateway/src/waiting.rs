@@ -10,8 +10,12 @@ use madgate_vchannel::cluster::{GatewaySettings, Handover, WaitPolicy};
 /// thread lets others run.
 const PASSES_PER_YIELD: u32 = 32;
 
-/// Passes between two looks at the clock while nothing happens.
-pub(crate) const PASSES_PER_LOOK: u32 = 4;
+/// Passes over hot lanes that find nothing, between two looks at all descriptors and the clock.
+pub(crate) const PASSES_PER_LOOK: u32 = 16;
+
+/// As so many of them counts one that has found something, which takes longer: others have their turn
+/// in between.
+pub(crate) const BUSY_PASS: u32 = 4;
 
 /// Whether one receiver may look after the networks of others. Threads with processors of their
 /// own keep to them.

@@ -34,7 +34,7 @@ use crate::fault::Fault;
 use crate::instruments::{Stage, Stopwatch};
 use crate::link::Link;
 use crate::scan::Item;
-use crate::waiting::{PASSES_PER_LOOK, Waiting};
+use crate::waiting::{BUSY_PASS, PASSES_PER_LOOK, Waiting};
 use input::Input;
 use straight::Head;
 
@@ -71,6 +71,8 @@ pub(crate) struct Receiver {
     waiting: Waiting,
     watch: Stopwatch,
     passes: u32,
+    /// Passes since all descriptors were looked at.
+    passes_since: u32,
     /// Passes in a row that received something.
     loaded_passes: u32,
     /// When there will not have been much to do for a while.
@@ -124,6 +126,7 @@ impl Receiver {
             waiting,
             watch,
             passes: 0,
+            passes_since: 0,
             loaded_passes: 0,
             eased_at: Time(0),
             batches,
@@ -144,8 +147,10 @@ impl Receiver {
         self.obey();
         let mut progress = self.look_at_hot();
         self.passes = self.passes.wrapping_add(1);
+        self.passes_since += if progress { BUSY_PASS } else { 1 };
         let sleeps = !progress && self.waiting.sleeps_at_once();
-        if sleeps || self.hot.is_empty() || self.passes.is_multiple_of(PASSES_PER_LOOK) {
+        if sleeps || self.hot.is_empty() || self.passes_since >= PASSES_PER_LOOK {
+            self.passes_since = 0;
             if !progress {
                 let now = self.engine.now();
                 if let Some(limit) = self.cool(now) {
