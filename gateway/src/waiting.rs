@@ -11,11 +11,11 @@ use madgate_vchannel::cluster::{GatewaySettings, Handover, WaitPolicy};
 const PASSES_PER_YIELD: u32 = 32;
 
 /// Passes over hot lanes that find nothing, between two looks at all descriptors and the clock.
-pub(crate) const PASSES_PER_LOOK: u32 = 16;
+const PASSES_PER_LOOK: u32 = 16;
 
 /// As so many of them counts one that has found something, which takes longer: others have their turn
 /// in between.
-pub(crate) const BUSY_PASS: u32 = 4;
+const BUSY_PASS: u32 = 4;
 
 /// Whether one receiver may look after the networks of others. Threads with processors of their
 /// own keep to them.
@@ -40,6 +40,30 @@ pub(crate) fn sleepless(settings: &GatewaySettings, networks: usize, deaf: usize
         _ => 0,
     };
     receivers + senders
+}
+
+/// When a thread that looks at hot lanes in each pass looks at everything else.
+#[derive(Debug, Default)]
+pub(crate) struct Rounds {
+    /// What the passes since then count.
+    passes: u32,
+}
+
+impl Rounds {
+    /// A pass over hot lanes has ended, with `progress` or without.
+    pub(crate) fn note(&mut self, progress: bool) {
+        self.passes += if progress { BUSY_PASS } else { 1 };
+    }
+
+    /// Whether it is time for the rest.
+    pub(crate) const fn is_due(&self) -> bool {
+        self.passes >= PASSES_PER_LOOK
+    }
+
+    /// The rest has its turn now.
+    pub(crate) const fn begin(&mut self) {
+        self.passes = 0;
+    }
 }
 
 /// How long a thread goes on looking where something happened last.
@@ -89,6 +113,29 @@ mod tests {
     use madgate_vchannel::cluster::DEFAULT_SPIN;
 
     use super::*;
+
+    #[test]
+    fn others_have_their_turn_the_sooner_the_more_there_is_to_do() {
+        let passes = |progress: &[bool]| {
+            let mut rounds = Rounds::default();
+            let mut progress = progress.iter().cycle();
+            // Of two rounds, of which one is like the other.
+            let [first, second] = [(); 2].map(|()| {
+                rounds.begin();
+                let mut passes = 0;
+                while passes < 100 && !rounds.is_due() {
+                    rounds.note(*progress.next().unwrap());
+                    passes += 1;
+                }
+                passes
+            });
+            assert_eq!(first, second);
+            first
+        };
+        assert_eq!(passes(&[true]), 4);
+        assert_eq!(passes(&[false]), 16);
+        assert_eq!(passes(&[true, false, false, false, false]), 10);
+    }
 
     #[test]
     fn only_threads_that_spin_never_sleep() {

@@ -34,7 +34,7 @@ use crate::fault::Fault;
 use crate::instruments::{Stage, Stopwatch};
 use crate::link::Link;
 use crate::scan::Item;
-use crate::waiting::{BUSY_PASS, PASSES_PER_LOOK, Waiting};
+use crate::waiting::{Rounds, Waiting};
 use input::Input;
 use straight::Head;
 
@@ -71,8 +71,7 @@ pub(crate) struct Receiver {
     waiting: Waiting,
     watch: Stopwatch,
     passes: u32,
-    /// Passes since all descriptors were looked at.
-    passes_since: u32,
+    rounds: Rounds,
     /// Passes in a row that received something.
     loaded_passes: u32,
     /// When there will not have been much to do for a while.
@@ -126,7 +125,7 @@ impl Receiver {
             waiting,
             watch,
             passes: 0,
-            passes_since: 0,
+            rounds: Rounds::default(),
             loaded_passes: 0,
             eased_at: Time(0),
             batches,
@@ -147,10 +146,10 @@ impl Receiver {
         self.obey();
         let mut progress = self.look_at_hot();
         self.passes = self.passes.wrapping_add(1);
-        self.passes_since += if progress { BUSY_PASS } else { 1 };
+        self.rounds.note(progress);
         let sleeps = !progress && self.waiting.sleeps_at_once();
-        if sleeps || self.hot.is_empty() || self.passes_since >= PASSES_PER_LOOK {
-            self.passes_since = 0;
+        if sleeps || self.hot.is_empty() || self.rounds.is_due() {
+            self.rounds.begin();
             if !progress {
                 let now = self.engine.now();
                 if let Some(limit) = self.cool(now) {

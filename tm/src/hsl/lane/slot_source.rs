@@ -10,7 +10,7 @@ use crate::local::loans::{Loans, Row};
 /// Slots to fill, and the buffers of the other side, if it has any.
 ///
 /// A buffer is written by one at a time in this process: by whom it is lent to, or by the card, for which
-/// it is [taken](Self::take_buffer) and which nobody is lent it from then on.
+/// it is [taken](Self::take_buffer), so that it is lent to nobody.
 #[derive(Debug)]
 pub(crate) enum SlotSource {
     /// Slots of this side's memory, from which the card sends what is committed.
@@ -121,20 +121,14 @@ mod tests {
 
     #[test]
     fn what_is_lent_has_a_control_slot_and_a_buffer_to_come() {
-        for mut lending in [here(3), there(3)] {
+        // There, the first buffer is the slot that is lent.
+        for (mut lending, buffer) in [(here(3), 0), (there(3), 1)] {
             assert!(!lending.is_any(9), "nothing is granted");
             lending.grant(0, 0b011).unwrap();
             assert!(lending.is_any(1) && !lending.is_any(0));
             let lent = lending.loans_mut().lend();
             assert!(lending.is_any(2) && !lending.is_any(1));
-            assert_eq!(
-                lending.take_buffer(),
-                Some(if matches!(lending, SlotSource::There(_)) {
-                    1
-                } else {
-                    0
-                })
-            );
+            assert_eq!(lending.take_buffer(), Some(buffer));
             assert!(
                 !lending.is_any(9),
                 "the other buffer is the one of what is lent"

@@ -17,12 +17,14 @@ pub(crate) const UNIT_BYTES_MAX: usize = 100;
 /// likes.
 pub(crate) fn units_travel(
     mut sender: impl LaneSender,
-    mut receiver: impl LaneReceiver,
+    receiver: impl LaneReceiver,
     bytes_most: usize,
 ) {
     let unit = |number| unit(number, bytes_most);
     let (hand_over, handed_over) = mpsc::channel();
     thread::scope(|scope| {
+        // Gone when this thread fails, so that the others do not go on for ever.
+        let (mut receiver, hand_over) = (receiver, hand_over);
         scope.spawn(move || (0..UNITS).for_each(|number| send(&mut sender, number, &unit(number))));
         scope.spawn(move || {
             for (number, slot) in handed_over {
