@@ -29,7 +29,10 @@ const PROCESSORS: f64 = 2.0;
 const DIRECT: [&str; 3] = ["tcp", "shm", "hsl"];
 
 /// What crosses two networks.
+#[derive(Debug, Clone, Copy)]
 struct Pair {
+    /// What it is called on the command line.
+    key: &'static str,
     protocols: [&'static str; 2],
     /// Its name.
     default: &'static str,
@@ -42,6 +45,7 @@ struct Pair {
 macro_rules! pair {
     ($left:literal, $right:literal) => {
         Pair {
+            key: concat!($left, "-", $right),
             protocols: [$left, $right],
             default: concat!($left, "->", $right),
             header: concat!($left, "->", $right, ", header"),
@@ -60,10 +64,22 @@ const PAIRS: [Pair; 4] = [
 /// What makes checksums cover headers alone.
 const HEADER_ONLY: &str = "channel.checksum=header";
 
+/// A pair on the command line.
+fn pair(text: &str) -> Result<Pair, String> {
+    let named = PAIRS.into_iter().find(|pair| pair.key == text);
+    named.ok_or_else(|| {
+        let keys = PAIRS.map(|pair| pair.key).join(", ");
+        format!("the pairs are {keys}")
+    })
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct PairsArguments {
     #[command(flatten)]
     pub(super) common: Common,
+    /// Only these pairs, and the networks that they are of: tcp-shm, shm-tcp, hsl-tcp, tcp-hsl.
+    #[arg(long, value_delimiter = ',', num_args = 1.., value_parser = pair)]
+    pairs: Vec<Pair>,
     /// Sinks look at the numbers of messages only, and not at each byte: what checking costs is
     /// then in neither figure.
     #[arg(long)]
@@ -89,10 +105,17 @@ struct Line {
 
 pub(crate) fn bench(arguments: &PairsArguments) -> io::Result<()> {
     let wait = arguments.common.wait;
-    let direct = DIRECT.map(|protocol| -> Box<dyn Contestant> {
-        Box::new(Regular::new(protocol, protocol, wait))
-    });
-    let mut contestants = Vec::from(direct);
+    let chosen = match &*arguments.pairs {
+        [] => &PAIRS[..],
+        chosen => chosen,
+    };
+    let is_needed = |protocol: &&str| chosen.iter().any(|pair| pair.protocols.contains(protocol));
+    let direct = DIRECT.into_iter().filter(is_needed);
+    let mut contestants: Vec<Box<dyn Contestant>> = direct
+        .map(|protocol| -> Box<dyn Contestant> {
+            Box::new(Regular::new(protocol, protocol, wait))
+        })
+        .collect();
     let mut add = |pair: &Pair, name, settings| -> io::Result<()> {
         let forwarded = Forwarded {
             settings,
@@ -102,13 +125,13 @@ pub(crate) fn bench(arguments: &PairsArguments) -> io::Result<()> {
         contestants.push(Box::new(forwarded));
         Ok(())
     };
-    for pair in &PAIRS {
+    for pair in chosen {
         add(pair, pair.default, Vec::new())?;
     }
-    for pair in &PAIRS {
+    for pair in chosen {
         add(pair, pair.header, Setting::read_all(&[HEADER_ONLY])?)?;
     }
-    for pair in &PAIRS {
+    for pair in chosen {
         let concerns = |setting: &&Setting| setting.concerns(&pair.protocols);
         let settings = arguments.settings.iter().filter(concerns).cloned();
         let settings: Vec<_> = settings.collect();
@@ -165,16 +188,17 @@ fn lines(results: &Results, point: Point) -> Vec<Line> {
             throughput_of_possible: of_sum(gb_per_s, |gb, sum| gb / possible(sum)),
         }
     };
-    let direct = DIRECT.into_iter().map(|name| line(name, None));
     let is_measured = |name: &&'static str| results.keys().any(|(measured, _)| measured == name);
+    let direct = DIRECT.into_iter().map(|name| line(name, None));
     let named = |name: fn(&Pair) -> &'static str| {
         let pairs = PAIRS.iter().map(move |pair| (name(pair), pair.protocols));
         pairs.map(|(name, both)| line(name, Some(both)))
     };
     let default = named(|pair| pair.default);
     let header = named(|pair| pair.header);
-    let set = named(|pair| pair.set).filter(|line| is_measured(&line.path));
-    direct.chain(default).chain(header).chain(set).collect()
+    let set = named(|pair| pair.set);
+    let all = direct.chain(default).chain(header).chain(set);
+    all.filter(|line| is_measured(&line.path)).collect()
 }
 
 /// GB per second that the processors have time for, when each GiB costs them so much.
@@ -226,6 +250,14 @@ mod tests {
     }
 
     #[test]
+    fn pairs_are_chosen_by_their_names() {
+        for known in PAIRS {
+            assert_eq!(pair(known.key).unwrap().default, known.default);
+        }
+        assert!(pair("tcp->shm").unwrap_err().contains("tcp-shm"));
+    }
+
+    #[test]
     fn a_pair_is_compared_with_the_sum_of_both() {
         let point = Point::stream(MESSAGE_BYTES[0]);
         let results = Results::from([
@@ -240,6 +272,7 @@ mod tests {
         let share = of("tcp->shm").throughput_of_possible.unwrap();
         assert!((share - 1e9 / 2_147_483_648.0).abs() < 1e-12);
         assert_eq!(of("tcp").cpu_of_direct, None);
-        assert_eq!(of("tcp->hsl").cpu_of_direct, None);
+        // Of what was not measured there is no line.
+        assert!(lines.iter().all(|line| line.path != "tcp->hsl"));
     }
 }
