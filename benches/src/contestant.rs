@@ -188,6 +188,15 @@ pub trait Contestant {
     fn stage(&self, point: Point, timing: Timing) -> io::Result<Stage>;
 }
 
+/// Which process has a processor for itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Alone {
+    /// Who sends.
+    Source,
+    /// What stands between the ends.
+    Relay,
+}
+
 /// The processes of one measurement; dropped, they are killed.
 #[derive(Debug)]
 pub struct Stage {
@@ -213,6 +222,24 @@ impl Stage {
             self.sink.keep_on(sink)?;
         }
         Ok(())
+    }
+
+    /// Gives one process a processor for itself, and all others another one, where there are two.
+    ///
+    /// # Errors
+    ///
+    /// As [`keep_apart`](Self::keep_apart).
+    pub fn keep_alone(&self, alone: Alone) -> io::Result<()> {
+        let Some([one, other]) = cores::two() else {
+            return Ok(());
+        };
+        let (source, relay) = match alone {
+            Alone::Source => (one, other),
+            Alone::Relay => (other, one),
+        };
+        self.source.keep_on(source)?;
+        self.sink.keep_on(other)?;
+        self.relay.iter().try_for_each(|it| it.keep_on(relay))
     }
 }
 

@@ -6,15 +6,15 @@
 
 use std::io::{self, Write};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use madgate_benches::cluster::Setting;
-use madgate_benches::contestant::Measure;
+use madgate_benches::contestant::{Alone, Measure};
 use madgate_benches::json;
 use madgate_benches::paths::{Forwarded, Regular};
 use madgate_benches::rounds::{BYTES_PER_GB, BYTES_PER_GIB, Results};
 use madgate_benches::samples::Samples;
 use madgate_benches::table::Table;
-use madgate_benches::{Contestant, Figures, Point};
+use madgate_benches::{Contestant, Figures, Point, Stage, Timing};
 use serde::Serialize;
 
 use crate::{Common, cell, rounds};
@@ -64,6 +64,57 @@ const PAIRS: [Pair; 4] = [
 /// What makes checksums cover headers alone.
 const HEADER_ONLY: &str = "channel.checksum=header";
 
+/// Where processes run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Place {
+    /// Where the system puts them.
+    Anywhere,
+    /// The process from which TCP leaves has a processor for itself, and the two others share one.
+    /// Over one network, each end has one.
+    Chosen,
+}
+
+/// A contestant whose processes are kept where they are best.
+struct Placed {
+    contestant: Box<dyn Contestant>,
+    /// Who is alone; if nobody, both ends are apart.
+    alone: Option<Alone>,
+}
+
+impl Contestant for Placed {
+    fn name(&self) -> &'static str {
+        self.contestant.name()
+    }
+
+    fn stage(&self, point: Point, timing: Timing) -> io::Result<Stage> {
+        let stage = self.contestant.stage(point, timing)?;
+        match self.alone {
+            Some(alone) => stage.keep_alone(alone)?,
+            None => stage.keep_apart()?,
+        }
+        Ok(stage)
+    }
+}
+
+impl Place {
+    fn put(self, contestant: Box<dyn Contestant>, alone: Option<Alone>) -> Box<dyn Contestant> {
+        match self {
+            Self::Anywhere => contestant,
+            Self::Chosen => Box::new(Placed { contestant, alone }),
+        }
+    }
+}
+
+impl Pair {
+    /// Whose kernel sends over TCP.
+    fn sends_over_tcp(&self) -> Alone {
+        match self.protocols {
+            ["tcp", _] => Alone::Source,
+            _ => Alone::Relay,
+        }
+    }
+}
+
 /// A pair on the command line.
 fn pair(text: &str) -> Result<Pair, String> {
     let named = PAIRS.into_iter().find(|pair| pair.key == text);
@@ -80,6 +131,9 @@ pub(crate) struct PairsArguments {
     /// Only these pairs, and the networks that they are of: tcp-shm, shm-tcp, hsl-tcp, tcp-hsl.
     #[arg(long, value_delimiter = ',', num_args = 1.., value_parser = pair)]
     pairs: Vec<Pair>,
+    /// Where processes run.
+    #[arg(long, value_enum, default_value = "anywhere")]
+    place: Place,
     /// Sinks look at the numbers of messages only, and not at each byte: what checking costs is
     /// then in neither figure.
     #[arg(long)]
@@ -112,8 +166,9 @@ pub(crate) fn bench(arguments: &PairsArguments) -> io::Result<()> {
     let is_needed = |protocol: &&str| chosen.iter().any(|pair| pair.protocols.contains(protocol));
     let direct = DIRECT.into_iter().filter(is_needed);
     let mut contestants: Vec<Box<dyn Contestant>> = direct
-        .map(|protocol| -> Box<dyn Contestant> {
-            Box::new(Regular::new(protocol, protocol, wait))
+        .map(|protocol| {
+            let alone = Box::new(Regular::new(protocol, protocol, wait));
+            arguments.place.put(alone, None)
         })
         .collect();
     let mut add = |pair: &Pair, name, settings| -> io::Result<()> {
@@ -122,7 +177,8 @@ pub(crate) fn bench(arguments: &PairsArguments) -> io::Result<()> {
             ..Forwarded::new(name, pair.protocols, wait)
         };
         forwarded.check()?;
-        contestants.push(Box::new(forwarded));
+        let alone = Some(pair.sends_over_tcp());
+        contestants.push(arguments.place.put(Box::new(forwarded), alone));
         Ok(())
     };
     for pair in chosen {
