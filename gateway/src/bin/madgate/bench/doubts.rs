@@ -11,7 +11,7 @@ use madgate_vchannel::{Cluster, NodeId};
 use crate::load::Load;
 
 /// What was asked about the machine: the threads that never sleep there, and who else works.
-pub(super) fn doubts(spinners: usize, load: Option<Load>) -> Vec<String> {
+pub(crate) fn doubts(spinners: usize, load: Option<Load>) -> Vec<String> {
     let processors = available_parallelism().map_or(1, std::num::NonZero::get);
     let mut doubts = Vec::new();
     if spinners > processors {
@@ -32,7 +32,7 @@ pub(super) fn doubts(spinners: usize, load: Option<Load>) -> Vec<String> {
 
 /// Threads of these nodes that never sleep, of those that run on this machine as far as their
 /// addresses tell: shared memory and addresses of this machine do.
-pub(super) fn spinners(cluster: &Cluster, nodes: impl Iterator<Item = NodeId>) -> usize {
+pub(crate) fn spinners(cluster: &Cluster, nodes: impl Iterator<Item = NodeId>) -> usize {
     // However many threads call, one of them drives, and the others sleep. Gateways have a session
     // besides, to answer benches with.
     let spins = cluster.endpoint_settings().wait == WaitPolicy::Spin;

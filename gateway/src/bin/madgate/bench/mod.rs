@@ -9,7 +9,7 @@
 
 mod arguments;
 mod chart;
-mod doubts;
+pub(crate) mod doubts;
 mod figures;
 mod finding;
 mod gateways;

@@ -126,6 +126,40 @@ fn a_trial_comes_begins_and_ends_with_its_lease() {
 }
 
 #[test]
+fn who_tunes_next_is_told_until_the_values_of_the_one_before_are_gone() {
+    let ask = || {
+        Order::Ask(Ask {
+            lease_ms: 10_000,
+            names: Vec::new(),
+        })
+    };
+    let now = Instant::now();
+    for ends in [true, false] {
+        let trials = trials();
+        state(From(0, 7).tries(&trials, 1, "8", now));
+        trials.began(trials.due(now).unwrap().trial);
+        if ends {
+            state(From(0, 7).send(&trials, 1, Order::End, now));
+        }
+        // One that was killed is this node again, and has said nothing.
+        assert!(state(From(0, 8).send(&trials, 0, ask(), now)).of_another);
+        assert!(trials.woken().try_recv().is_ok());
+        let change = trials.due(now).unwrap();
+        assert_eq!((depth(&change), change.trial), (3, None));
+        // Asked while it goes back, it does not do so twice.
+        assert!(state(From(0, 8).send(&trials, 0, ask(), now)).of_another);
+        trials.began(None);
+        assert!(!state(From(0, 8).send(&trials, 0, ask(), now)).of_another);
+        assert!(trials.due(now).is_none());
+        // Its own trials are nobody else's.
+        state(From(0, 8).tries(&trials, 1, "4", now));
+        trials.began(trials.due(now).unwrap().trial);
+        let answer = state(From(0, 8).send(&trials, 1, ask(), now));
+        assert_eq!((answer.in_force, answer.of_another), (Some(1), false));
+    }
+}
+
+#[test]
 fn one_node_tunes_at_a_time() {
     let (trials, now) = (trials(), Instant::now());
     state(From(0, 7).tries(&trials, 1, "8", now));

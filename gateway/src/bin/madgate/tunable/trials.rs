@@ -126,7 +126,11 @@ impl Trials {
 
     /// A change is in force.
     pub(crate) fn began(&self, trial: Option<(u64, u64)>) {
-        self.turn().in_force = trial;
+        let mut turn = self.turn();
+        turn.in_force = trial;
+        if trial.is_none() && turn.is_going_back() {
+            turn.coming = None;
+        }
     }
 
     /// A trial could not begin.
@@ -152,9 +156,12 @@ impl Trials {
             ));
         }
         let done = match order {
-            Order::Ask(ask) => turn
-                .hold(from, ask.lease_ms, now)
-                .map(|()| file_values(plan, &ask)),
+            Order::Ask(ask) => turn.hold(from, ask.lease_ms, now).map(|()| {
+                if turn.clear(from.tag, || self.back("another tuner has begun")) {
+                    self.tell();
+                }
+                file_values(plan, &ask)
+            }),
             Order::Try(order) => self
                 .begin(plan, &mut turn, &order, from, now)
                 .map(|()| BTreeMap::new()),
@@ -249,6 +256,26 @@ impl Turn {
         self.coming = self.in_force.and_then(|_| back());
     }
 
+    fn is_going_back(&self) -> bool {
+        let coming = self.coming.as_ref();
+        coming.is_some_and(|change| change.trial.is_none())
+    }
+
+    /// Whether the values of another tuner are in force.
+    fn is_of_another(&self, tag: u64) -> bool {
+        self.in_force.is_some_and(|(whose, _)| whose != tag)
+    }
+
+    /// Sees to it that no values of another tuner's stay in force. Whether that takes a change which was
+    /// not coming anyway.
+    fn clear(&mut self, tag: u64, back: impl FnOnce() -> Option<Change>) -> bool {
+        let is_to_go = self.is_of_another(tag) && !self.is_going_back();
+        if is_to_go {
+            self.coming = back();
+        }
+        is_to_go
+    }
+
     fn knows(&self, trial: (u64, u64)) -> bool {
         let coming = self.coming.as_ref().and_then(|change| change.trial);
         let failed = self.failed.as_ref().map(|(tag, number, _)| (*tag, *number));
@@ -263,6 +290,7 @@ impl Turn {
         let failed = self.failed.as_ref().filter(|(whose, ..)| *whose == tag);
         State {
             in_force: own(self.in_force),
+            of_another: self.is_of_another(tag),
             coming: own(self.coming.as_ref().and_then(|change| change.trial)),
             failed: failed.map(|(_, number, why)| (*number, why.clone())),
             processors: processors(),

@@ -59,6 +59,9 @@ pub(crate) enum Answer {
 pub(crate) struct State {
     /// The trial of this tuner whose values are in force; none: those of the file are.
     pub(crate) in_force: Option<u64>,
+    /// Whether the values of another tuner are, who has gone: the node goes back to its file's.
+    #[serde(default)]
+    pub(crate) of_another: bool,
     /// The trial that is about to begin.
     pub(crate) coming: Option<u64>,
     /// The last trial that could not begin, and why.
@@ -147,11 +150,13 @@ mod tests {
             option::of(any::<u64>()),
             option::of(any::<u64>()),
             option::of(any::<(u64, String)>()),
+            any::<bool>(),
         );
         let state = (trials, vec(any::<usize>(), 0..4), values()).prop_map(
-            |((in_force, coming, failed), processors, values)| {
+            |((in_force, coming, failed, of_another), processors, values)| {
                 Answer::State(State {
                     in_force,
+                    of_another,
                     coming,
                     failed,
                     processors,

@@ -48,6 +48,9 @@ pub(crate) fn page(report: &Report<'_>) -> String {
         let untried = counted(report.outcome.unseen, "value");
         let _ = writeln!(page, "<p>There was no time to try {untried}.</p>");
     }
+    for doubt in &report.doubts {
+        let _ = writeln!(page, "<p>Not to be trusted: {}.</p>", escape(doubt));
+    }
     figures(report, &mut page);
     changes(report, &mut page);
     plot(&marks(report), &mut page);

@@ -25,9 +25,11 @@ use std::time::{Duration, Instant};
 use clap::{Args, Subcommand};
 use madgate_vchannel::cluster::{format_duration, parse_duration};
 
+use crate::bench::doubts::{doubts, spinners};
 use crate::bench::message_size;
 use crate::failure::Failure;
 use crate::knobs::{self, Name, Plan};
+use crate::load::Watch;
 use crate::output::{print, say};
 use crate::signals::{Endings, exit_code};
 use choices::{Chosen, choices, count_combinations};
@@ -88,7 +90,7 @@ struct Tuning {
     /// Sizes of messages.
     #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = message_size)]
     size: Vec<usize>,
-    /// How long it may take, everything included.
+    /// How long it may take; nodes that do not answer are waited for beside that, 12 s at most.
     #[arg(long, value_name = "TIME", default_value = "2min", value_parser = budget)]
     budget: Duration,
     /// Tries these knobs only; `madgate tune list` names them.
@@ -281,6 +283,8 @@ fn measure<'a>(
     if tuning.knobs.is_empty() && !idle.names.is_empty() {
         tell(&format!("  not tried: {idle}\n"));
     }
+    let spinners = spinners(cluster, route.peers());
+    let watch = Watch::start();
     fit(route, &objective, tuning.budget)?;
     let mut trial = Trial::new(route, &choices, &objective, started, &tell);
     let closing = CLOSING.min(tuning.budget / CLOSING_PART);
@@ -292,6 +296,7 @@ fn measure<'a>(
         search::search(&dimensions, &trades, time, &mut trial)
     }?;
     let log = trial.into_log();
+    let doubts = doubts(spinners, watch.end());
     Ok(Report {
         description,
         from: &tuning.node,
@@ -306,6 +311,7 @@ fn measure<'a>(
         choices,
         idle,
         outcome,
+        doubts,
         log,
         written: None,
     })

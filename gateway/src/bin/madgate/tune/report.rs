@@ -31,6 +31,8 @@ pub(crate) struct Report<'a> {
     pub(crate) choices: Vec<Choice>,
     pub(crate) idle: Idle,
     pub(crate) outcome: Outcome,
+    /// Why none of it may be trusted.
+    pub(crate) doubts: Vec<String>,
     pub(crate) log: Vec<Measured>,
     /// Where the new values were written.
     pub(crate) written: Option<PathBuf>,
@@ -166,6 +168,9 @@ impl Report<'_> {
         for (name, from, to) in changes {
             let _ = writeln!(text, "           {name}: {from} -> {to}");
         }
+        for doubt in &self.doubts {
+            let _ = writeln!(text, "not to be trusted: {doubt}");
+        }
         let _ = writeln!(text, "{}\n{}", self.conclusion(), self.done());
         text
     }
@@ -207,6 +212,7 @@ impl Report<'_> {
             "seconds": self.took.as_secs_f64(),
             "measurements": self.outcome.samples,
             "untried_values": self.outcome.unseen,
+            "doubts": self.doubts,
             "idle_knobs": self.idle.names.iter().map(Name::to_string).collect::<Vec<_>>(),
             "verdict": verdict,
             "ratio": ratio.map(ratio_json),

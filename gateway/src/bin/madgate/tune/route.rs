@@ -41,6 +41,8 @@ const ANSWER_MORE: Duration = Duration::from_secs(30);
 const BREAK_OFF_WITHIN: Duration = Duration::from_secs(2);
 /// How long the last order of all may take.
 const END_LIMIT: Duration = Duration::from_secs(2);
+/// How long a gateway has to answer which is asked whether it is why somebody else does not.
+const LAST_QUESTION: Duration = Duration::from_secs(1);
 /// How soon an order is repeated that is not answered.
 const REPEAT_AFTER: Duration = Duration::from_millis(250);
 /// How soon a node is asked again that has not changed yet.
@@ -150,6 +152,11 @@ impl<'a> Route<'a> {
         self.networks.iter().map(String::as_str).collect()
     }
 
+    /// Its nodes other than this one.
+    pub(crate) fn peers(&self) -> impl Iterator<Item = NodeId> {
+        self.peers.iter().copied()
+    }
+
     /// Whether it crosses gateways.
     pub(crate) fn has_gateways(&self) -> bool {
         self.peers.len() > 1
@@ -168,7 +175,9 @@ impl<'a> Route<'a> {
     pub(crate) fn begin(&mut self, names: &[Name]) -> Result<Vec<usize>, Stop> {
         let mut processors: Option<Vec<usize>> = None;
         for (place, peer) in self.peers.clone().into_iter().enumerate() {
-            let state = self.ask(peer, names, |_| true)?;
+            // Whoever tuned it before has just told it to go back to its file: what is sent to it until it
+            // has would be lost.
+            let state = self.ask(peer, names, |state| !state.of_another)?;
             self.begun.push(peer);
             self.compare(peer, names, &state);
             // The first one is the destination.
@@ -439,14 +448,34 @@ impl<'a> Route<'a> {
             ))
             .into());
         }
-        let what = format!(
-            "{} has not answered for {} s; it has to run `madgate gateway` or `madgate serve` \
-             with --tunable",
-            self.name(peer),
-            limit.as_secs()
-        );
+        let peer_name = self.name(peer);
+        let what = match self.silent_before(channel, peer) {
+            Some(gateway) => format!(
+                "{} does not answer, by which the way to {peer_name} goes; it has to run `madgate gateway` \
+                 with --tunable",
+                self.name(gateway)
+            ),
+            None => format!(
+                "{peer_name} has not answered for {} s; it has to run `madgate gateway` or `madgate serve` \
+                 with --tunable",
+                limit.as_secs()
+            ),
+        };
         let failure = met.map_or_else(|| Failure::new(&what), |met| Failure::caused(&what, met));
         Err(failure.into())
+    }
+
+    /// The first gateway on the way to a node that says nothing, which may be why the node does not.
+    fn silent_before(&self, channel: &Channel, peer: NodeId) -> Option<NodeId> {
+        let ask = self.encode(&self.ask_for(&[])).ok()?;
+        let mut nearer = self.peers.iter().rev().take_while(|node| **node != peer);
+        let is_silent = |node: &&NodeId| {
+            // Without waiting for who may have gone.
+            talk::answer(channel, **node, ask.clone()).or_drop();
+            let deadline = Instant::now() + LAST_QUESTION;
+            !matches!(self.answer(channel, **node, deadline), Ok(Some(_)))
+        };
+        nearer.find(is_silent).copied()
     }
 
     /// The next answer of a node to the present order, if one comes in time.

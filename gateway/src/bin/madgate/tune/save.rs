@@ -41,6 +41,10 @@ impl Target {
             .filter(|parent| !parent.as_os_str().is_empty())
             .unwrap_or(Path::new("."));
         let folder = folder.to_owned();
+        if !folder.is_dir() {
+            let why = format!("{}: there is no folder {}", what(), folder.display());
+            return Err(Failure::new(why));
+        }
         // Not kept: who is killed while it measures leaves nothing.
         drop(file_in(&folder).or_fail(what)?);
         Ok(Self {
