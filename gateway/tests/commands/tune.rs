@@ -1,5 +1,6 @@
 //! `tune`: values are found and written, and whatever happens, every node goes back to its own.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::{env, fs, thread};
 
 use rustix::process::Signal;
@@ -158,8 +159,57 @@ fn a_node_that_goes_for_good_is_no_expected_restart() {
     gateway.wait_said(&["trial 2 of a0"]);
     gateway.kill();
     let ended = tuner.end();
-    ended.failed_with(&["no link to gw over left"]);
+    // Who is behind it is not to blame.
+    ended.failed_with(&[
+        "no link to gw over left",
+        "gw does not answer, by which the way to b0 goes",
+    ]);
     drop(serve);
+}
+
+/// Ends what the machine is kept busy with.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn figures_of_a_busy_machine_are_doubted() {
+    let world = world("shm");
+    let (_gateway, _serve) = tunable(&world);
+    let is_over = AtomicBool::new(false);
+    let processors = thread::available_parallelism().unwrap().get();
+    let ended = thread::scope(|scope| {
+        // Also where this thread fails.
+        let _over = Over(&is_over);
+        for _ in 0..processors.div_ceil(2) {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        let tuner = world.start_tune(&[
+            "--budget",
+            "5s",
+            "--knobs",
+            "gateway.depth",
+            "--dry-run",
+            "--json",
+        ]);
+        tuner.end()
+    });
+    let json = json(&ended);
+    let doubts = json["doubts"].as_array().unwrap();
+    assert!(
+        doubts
+            .iter()
+            .any(|doubt| doubt.as_str().unwrap().contains("other programs")),
+        "{json}"
+    );
 }
 
 #[test]

@@ -106,8 +106,8 @@ impl Place {
 }
 
 impl Pair {
-    /// Whose kernel sends over TCP.
-    fn sends_over_tcp(&self) -> Alone {
+    /// The process from which TCP leaves.
+    fn sender_over_tcp(&self) -> Alone {
         match self.protocols {
             ["tcp", _] => Alone::Source,
             _ => Alone::Relay,
@@ -122,6 +122,15 @@ fn pair(text: &str) -> Result<Pair, String> {
         let keys = PAIRS.map(|pair| pair.key).join(", ");
         format!("the pairs are {keys}")
     })
+}
+
+/// Those of the pairs that are asked for, each once; all, if none is.
+fn chosen(asked: &[Pair]) -> Vec<Pair> {
+    let is_asked = |pair: &Pair| asked.iter().any(|one| one.key == pair.key);
+    let of_all = PAIRS.into_iter();
+    of_all
+        .filter(|pair| asked.is_empty() || is_asked(pair))
+        .collect()
 }
 
 #[derive(Debug, Args)]
@@ -159,16 +168,18 @@ struct Line {
 
 pub(crate) fn bench(arguments: &PairsArguments) -> io::Result<()> {
     let wait = arguments.common.wait;
-    let chosen = match &*arguments.pairs {
-        [] => &PAIRS[..],
-        chosen => chosen,
-    };
+    let chosen = chosen(&arguments.pairs);
+    let idle = |setting: &&Setting| !chosen.iter().any(|pair| setting.concerns(&pair.protocols));
+    if let Some(setting) = arguments.settings.iter().find(idle) {
+        let why = format!("{} concerns none of the chosen pairs", setting.name());
+        return Err(io::Error::other(why));
+    }
     let is_needed = |protocol: &&str| chosen.iter().any(|pair| pair.protocols.contains(protocol));
     let direct = DIRECT.into_iter().filter(is_needed);
     let mut contestants: Vec<Box<dyn Contestant>> = direct
         .map(|protocol| {
-            let alone = Box::new(Regular::new(protocol, protocol, wait));
-            arguments.place.put(alone, None)
+            let network = Box::new(Regular::new(protocol, protocol, wait));
+            arguments.place.put(network, None)
         })
         .collect();
     let mut add = |pair: &Pair, name, settings| -> io::Result<()> {
@@ -177,17 +188,17 @@ pub(crate) fn bench(arguments: &PairsArguments) -> io::Result<()> {
             ..Forwarded::new(name, pair.protocols, wait)
         };
         forwarded.check()?;
-        let alone = Some(pair.sends_over_tcp());
+        let alone = Some(pair.sender_over_tcp());
         contestants.push(arguments.place.put(Box::new(forwarded), alone));
         Ok(())
     };
-    for pair in chosen {
+    for pair in &chosen {
         add(pair, pair.default, Vec::new())?;
     }
-    for pair in chosen {
+    for pair in &chosen {
         add(pair, pair.header, Setting::read_all(&[HEADER_ONLY])?)?;
     }
-    for pair in chosen {
+    for pair in &chosen {
         let concerns = |setting: &&Setting| setting.concerns(&pair.protocols);
         let settings = arguments.settings.iter().filter(concerns).cloned();
         let settings: Vec<_> = settings.collect();
@@ -311,6 +322,30 @@ mod tests {
             assert_eq!(pair(known.key).unwrap().default, known.default);
         }
         assert!(pair("tcp->shm").unwrap_err().contains("tcp-shm"));
+        let keys = |asked: &[Pair]| {
+            chosen(asked)
+                .iter()
+                .map(|pair| pair.key)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(keys(&[]).len(), PAIRS.len());
+        // Twice is once: the rounds of one name are compared one by one.
+        assert_eq!(
+            keys(&[PAIRS[2], PAIRS[0], PAIRS[2]]),
+            ["tcp-shm", "hsl-tcp"]
+        );
+    }
+
+    #[test]
+    fn who_sends_over_tcp_is_alone() {
+        for (key, sender) in [
+            ("tcp-shm", Alone::Source),
+            ("shm-tcp", Alone::Relay),
+            ("hsl-tcp", Alone::Relay),
+            ("tcp-hsl", Alone::Source),
+        ] {
+            assert_eq!(pair(key).unwrap().sender_over_tcp(), sender, "{key}");
+        }
     }
 
     #[test]

@@ -90,7 +90,7 @@ struct Tuning {
     /// Sizes of messages.
     #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = message_size)]
     size: Vec<usize>,
-    /// How long it may take; nodes that do not answer are waited for beside that, 12 s at most.
+    /// How long it may take; nodes that have gone are waited for beside that, 13 s or `link_timeout`.
     #[arg(long, value_name = "TIME", default_value = "2min", value_parser = budget)]
     budget: Duration,
     /// Tries these knobs only; `madgate tune list` names them.
@@ -283,7 +283,8 @@ fn measure<'a>(
     if tuning.knobs.is_empty() && !idle.names.is_empty() {
         tell(&format!("  not tried: {idle}\n"));
     }
-    let spinners = spinners(cluster, route.peers());
+    let own = route.channel()?.session().node();
+    let spinners = spinners(cluster, route.peers().chain([own]));
     let watch = Watch::start();
     fit(route, &objective, tuning.budget)?;
     let mut trial = Trial::new(route, &choices, &objective, started, &tell);

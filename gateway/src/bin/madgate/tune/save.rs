@@ -41,7 +41,7 @@ impl Target {
             .filter(|parent| !parent.as_os_str().is_empty())
             .unwrap_or(Path::new("."));
         let folder = folder.to_owned();
-        if !folder.is_dir() {
+        if folder.try_exists().is_ok_and(|exists| !exists) {
             let why = format!("{}: there is no folder {}", what(), folder.display());
             return Err(Failure::new(why));
         }
@@ -154,7 +154,8 @@ mod tests {
         assert_eq!(fs::read_to_string(&file).unwrap(), "of somebody else");
         assert_eq!(names(folder.path()), ["file"]);
         let missing = folder.path().join("missing").join("file");
-        assert!(Target::prepare(&missing, None).is_err());
+        let failure = Target::prepare(&missing, None).unwrap_err().to_string();
+        assert!(failure.contains("there is no folder"), "{failure}");
         let failure = Target::prepare(folder.path(), None)
             .unwrap_err()
             .to_string();
