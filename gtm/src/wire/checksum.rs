@@ -2,7 +2,7 @@
 //! at by the destination, carried untouched by gateways (paper 002 found that memory and cards on the
 //! way corrupt what links deliver intact).
 
-use crc_fast::{CrcAlgorithm, Digest};
+use madgate_crc32c::Crc32c;
 
 use super::{Flags, HEADER_BYTES, Header, encoded};
 
@@ -40,7 +40,7 @@ impl Coverage {
 #[must_use]
 #[inline]
 pub fn of(bytes: &[u8]) -> u32 {
-    crc_fast::crc32_iscsi(bytes)
+    madgate_crc32c::of(bytes)
 }
 
 /// Frames up to this size are copied to have their checksum taken in one go, which costs
@@ -49,21 +49,21 @@ const COPIED_BYTES: usize = 256;
 
 /// CRC-32C of a frame whose payload comes in pieces.
 #[derive(Debug)]
-pub struct Running(Digest);
+pub struct Running(Crc32c);
 
 impl Running {
     /// Starts with a header, whose own checksum field counts as zero.
     #[must_use]
     pub fn start(header: &Header) -> Self {
-        let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
-        digest.update(
+        let mut sum = Crc32c::new();
+        sum.update(
             &Header {
                 checksum: 0,
                 ..*header
             }
             .to_bytes(),
         );
-        Self(digest)
+        Self(sum)
     }
 
     /// Goes on with the next piece of payload.
@@ -74,7 +74,7 @@ impl Running {
     /// The checksum.
     #[must_use]
     pub fn finish(self) -> u32 {
-        low(self.0.finalize())
+        self.0.finish()
     }
 }
 
@@ -142,13 +142,8 @@ fn sum_of(head: &[u8; HEADER_BYTES], payload: &[u8]) -> u32 {
     }
     let mut unsealed = *head;
     encoded::clear_checksum(&mut unsealed);
-    let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
-    digest.update(&unsealed);
-    digest.update(payload);
-    low(digest.finalize())
-}
-
-fn low(sum: u64) -> u32 {
-    // The algorithm is 32 bits wide; the library returns every width as 64.
-    u32::try_from(sum & u64::from(u32::MAX)).unwrap_or_default()
+    let mut sum = Crc32c::new();
+    sum.update(&unsealed);
+    sum.update(payload);
+    sum.finish()
 }
