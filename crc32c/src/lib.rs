@@ -4,7 +4,7 @@
 //! message pays twice. `crc-fast` takes it, by the widest instructions that it knows the processor to
 //! have. Between those of 128 bits and those of AVX-512 it knows none: a processor that multiplies
 //! 256 bits without carry and has no AVX-512 is left at half of what it can do. For long pieces there,
-//! and only there, [`wide`] has a way of its own, over blocks whose length the compiler knows; the
+//! and only there, the module `wide` has a way of its own, over blocks whose length the compiler knows; the
 //! rest of each piece is left to `crc-fast` again.
 //!
 //! ```text
