@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs what is unsafe in madgate-tm under miri, as far as miri can: every other crate of what
-# is installed forbids unsafe code, but madgate-crc32c, which has nothing unsafe in it but a call of what
-# the processor was asked for, and reaches memory through slices alone. It follows accesses to memory, and finds those that are out of
+# is installed forbids unsafe code, but madgate-crc32c, which reaches memory through slices alone, and has
+# nothing unsafe in it but a call of what the processor was asked for, and miri says that it has not.
+# It follows accesses to memory, and finds those that are out of
 # bounds, that break a reference's promise, or that two threads make without an order between them.
 #
 # The tests that are named here work on memory that the process has by itself. What is left out
