@@ -227,6 +227,15 @@ mod tests {
     const LONG_BYTES: usize = Block::<LONG>::BYTES;
     const SHORT_BYTES: usize = Block::<SHORT>::BYTES;
 
+    /// As [`update_if_possible`]; where it is not, no package helps, so that this says so in CI too.
+    fn update_or_say(state: u32, piece: &[u8]) -> Option<(u32, &[u8])> {
+        let updated = update_if_possible(state, piece);
+        if updated.is_none() {
+            eprintln!("skipped: this processor does not multiply 256 bits without carry");
+        }
+        updated
+    }
+
     #[test]
     fn blocks_are_taken_wherever_the_processor_can() {
         let all = bytes(5 * LONG_BYTES, 1);
@@ -239,8 +248,7 @@ mod tests {
         for length in blocks.into_iter().flat_map(|block| block - 40..block + 41) {
             // Not aligned either.
             let piece = &all[length % 61..][..length];
-            let Some((state, rest)) = update_if_possible(!0, piece) else {
-                eprintln!("skipped: this processor does not multiply 256 bits without carry");
+            let Some((state, rest)) = update_or_say(!0, piece) else {
                 return;
             };
             assert!(rest.len() < SHORT_BYTES);
@@ -254,7 +262,7 @@ mod tests {
         let all = bytes(LONG_BYTES + 2 * SHORT_BYTES, 2);
         for cut in [0, 1, 63, 2000] {
             let (before, blocks) = all.split_at(cut);
-            let Some((state, rest)) = update_if_possible(!defined(before), blocks) else {
+            let Some((state, rest)) = update_or_say(!defined(before), blocks) else {
                 return;
             };
             assert_eq!(!state, defined(&all[..all.len() - rest.len()]), "{cut}");
