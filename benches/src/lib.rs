@@ -34,6 +34,7 @@ pub mod lanes;
 pub mod line;
 pub mod machine;
 pub mod madgate;
+pub mod measured;
 pub mod paths;
 pub mod pattern;
 pub mod plain;

@@ -3,9 +3,11 @@
 //! A virtual machine's processors may be two threads of a core, two cores beside each other, or two at
 //! far ends of a chip, and its host moves them while it runs: what two processes tell each other
 //! through memory then takes four times as long, from one second to the next. What is measured on both
-//! sides of such a move is not to be compared.
+//! sides of such a move is not to be compared. So a line is looked at before something is measured and after
+//! it ([`Around`]), and what had the same machine is [told apart](alike) from what had another.
 
 use std::io;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -48,7 +50,7 @@ impl Watch {
     /// Whether all had the same machine.
     pub fn is_even(&self) -> bool {
         match (self.ns.least(), self.ns.greatest()) {
-            (Some(least), Some(greatest)) => greatest <= EVEN_WITHIN * least,
+            (Some(least), Some(greatest)) => is_even(least, greatest),
             _ => true,
         }
     }
@@ -65,6 +67,68 @@ impl Watch {
             ns: Samples::of(ns.to_vec()),
         }
     }
+}
+
+/// How long a line took before and after something was measured, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Around {
+    before: f64,
+    after: f64,
+}
+
+impl Around {
+    /// Measures something, and looks before and after; `None` where there is one processor.
+    ///
+    /// # Errors
+    ///
+    /// What `measure` says, or if a thread may not run on one of the processors.
+    pub fn measuring<T>(measure: impl FnOnce() -> io::Result<T>) -> io::Result<(T, Option<Self>)> {
+        let before = passing_ns()?;
+        let measured = measure()?;
+        let around = before
+            .zip(passing_ns()?)
+            .map(|(before, after)| Self { before, after });
+        Ok((measured, around))
+    }
+
+    /// Both looks.
+    pub const fn looks(self) -> [f64; 2] {
+        [self.before, self.after]
+    }
+
+    /// Whether both looks found the machine that it is where a line takes `ns`.
+    pub fn is_like(self, ns: f64) -> bool {
+        let is_like = |look: f64| is_even(look.min(ns), look.max(ns));
+        self.looks().into_iter().all(is_like)
+    }
+
+    /// How long a line took, if that has not changed meanwhile.
+    pub fn steady_ns(self) -> Option<f64> {
+        let Self { before, after } = self;
+        is_even(before.min(after), before.max(after)).then(|| f64::midpoint(before, after))
+    }
+
+    /// As it was found by these looks.
+    #[cfg(test)]
+    pub(crate) const fn of(before: f64, after: f64) -> Self {
+        Self { before, after }
+    }
+}
+
+/// Whether a line that takes from `least` to `greatest` does so on the same machine.
+fn is_even(least: f64, greatest: f64) -> bool {
+    greatest <= EVEN_WITHIN * least
+}
+
+/// The machines that these times, in nanoseconds, are of, the nearest processors first: between two
+/// machines is a gap, of more than times on the same one differ by.
+pub fn alike(ns: impl IntoIterator<Item = f64>) -> Vec<RangeInclusive<f64>> {
+    let mut sorted: Vec<f64> = ns.into_iter().collect();
+    sorted.sort_by(f64::total_cmp);
+    let machines = sorted.chunk_by(|less, more| is_even(*less, *more));
+    machines
+        .filter_map(|all| Some(*all.first()?..=*all.last()?))
+        .collect()
 }
 
 /// A word on a line of its own, and on the one that is fetched along with it.
@@ -163,6 +227,33 @@ mod tests {
         assert!(!is_even(&[50.0, 52.0, 200.0, 51.0]));
         assert!(is_even(&[]), "with one processor there is nothing to know");
         assert_eq!(Watch::of(&[50.0, 60.0, 40.0]).median_ns(), Some(50.0));
+    }
+
+    #[test]
+    fn a_measurement_is_of_the_machine_that_it_began_and_ended_with() {
+        let steady = Around::of(50.0, 70.0);
+        assert_eq!(steady.steady_ns(), Some(60.0));
+        assert!(steady.is_like(55.0) && steady.is_like(75.0));
+        assert!(!steady.is_like(110.0) && !steady.is_like(40.0));
+        let moved = Around::of(60.0, 200.0);
+        assert_eq!(moved.steady_ns(), None);
+        assert!(!moved.is_like(60.0) && !moved.is_like(200.0));
+    }
+
+    #[test]
+    fn machines_are_told_apart_by_what_lies_between() {
+        assert_eq!(alike([]), []);
+        let machines = alike([60.0, 210.0, 45.0, 180.0, 70.0, 30.0]);
+        assert_eq!(machines, [30.0..=70.0, 180.0..=210.0]);
+    }
+
+    #[test]
+    fn what_is_measured_is_looked_around() {
+        let (measured, around) = Around::measuring(|| Ok(7)).unwrap();
+        assert_eq!(measured, 7);
+        assert_eq!(around.is_some(), cores::two().is_some());
+        let error = Around::measuring(|| io::Result::<()>::Err(io::Error::other("it is")));
+        assert_eq!(error.unwrap_err().to_string(), "it is");
     }
 
     #[test]

@@ -2,15 +2,16 @@
 //!
 //! What else happens on the machine comes and goes within seconds. So a round measures all
 //! contestants at a point directly after each other before it goes to the next point, every
-//! round starts with another contestant, and what counts is the median over the rounds. Where the
-//! [machine changes](crate::line) while they are measured at a point, they are measured there again.
+//! round starts with another contestant, and what counts is the median over the rounds. Who had another
+//! [machine](crate::line) in a round than most, or two, is measured again.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
 use crate::contestant::{Contestant, Measure, Point, Report, RoundArguments, Stage, Timing};
-use crate::line::Watch;
+use crate::line::Around;
+use crate::measured::{Measured, Rounds};
 use crate::process::{PATIENCE, Process};
 use crate::samples::Samples;
 
@@ -19,8 +20,7 @@ pub const BYTES_PER_GB: f64 = 1e9;
 /// What a GiB is.
 pub const BYTES_PER_GIB: f64 = 1_073_741_824.0;
 
-/// How often all are measured at a point in a round, at most, to find the machine the same from the
-/// first to the last.
+/// How often one is measured at a point in a round, at most, to have the machine that most have.
 const TRIES: u32 = 3;
 
 /// What was measured of one contestant at one point. What does not apply has no samples.
@@ -42,7 +42,7 @@ pub struct Figures {
 
 impl Figures {
     /// Adds those of another round.
-    fn append(&mut self, other: Self) {
+    pub(crate) fn append(&mut self, other: Self) {
         let Self {
             gb_per_s,
             messages_per_s,
@@ -57,6 +57,25 @@ impl Figures {
         self.all_cpu_s_per_gib.append(all_cpu_s_per_gib);
         self.half_rtt_us.append(half_rtt_us);
         self.half_rtt_p99_us.append(half_rtt_p99_us);
+    }
+
+    /// In how many rounds it was measured.
+    pub fn count(&self) -> usize {
+        self.gb_per_s.count().max(self.half_rtt_us.count())
+    }
+
+    /// The median of each.
+    #[must_use]
+    pub(crate) fn medians(&self) -> Self {
+        let of = |samples: &Samples| Samples::of(samples.median().into_iter().collect());
+        Self {
+            gb_per_s: of(&self.gb_per_s),
+            messages_per_s: of(&self.messages_per_s),
+            cpu_s_per_gib: of(&self.cpu_s_per_gib),
+            all_cpu_s_per_gib: of(&self.all_cpu_s_per_gib),
+            half_rtt_us: of(&self.half_rtt_us),
+            half_rtt_p99_us: of(&self.half_rtt_p99_us),
+        }
     }
 }
 
@@ -73,7 +92,7 @@ pub fn run(
     contestants: &[Box<dyn Contestant>],
     points: &[Point],
     arguments: &RoundArguments,
-) -> io::Result<Results> {
+) -> io::Result<Rounds> {
     let (present, absent): (Vec<_>, Vec<_>) = contestants
         .iter()
         .map(|contestant| (contestant, contestant.missing()))
@@ -84,59 +103,86 @@ pub fn run(
     }
     let timing = arguments.timing()?;
     let rounds = arguments.count();
-    let mut results = Results::new();
+    let mut measured = Rounds::default();
     for round in 0..rounds {
         eprintln!("round {} of {rounds}", round + 1);
         for point in points {
-            let all = || in_turn(&present, round).map(|(contestant, _)| &***contestant);
-            for (name, figures) in measure_evenly(all, *point, timing)? {
-                results.entry((name, *point)).or_default().append(figures);
-            }
+            let all: Vec<_> = in_turn(&present, round)
+                .map(|(contestant, _)| &***contestant)
+                .collect();
+            measured.append(measure_evenly(&all, *point, timing)?);
         }
     }
-    Ok(results)
+    Ok(measured)
 }
 
-/// Measures all contestants at a point, on a machine that is the same for all of them.
-fn measure_evenly<'c, C>(
-    all: impl Fn() -> C,
+/// Measures all contestants at a point, on one machine if it can be had.
+fn measure_evenly(
+    all: &[&dyn Contestant],
     point: Point,
     timing: Timing,
-) -> io::Result<Vec<(&'static str, Figures)>>
-where
-    C: Iterator<Item = &'c dyn Contestant>,
-{
-    let mut tries = 0;
-    loop {
-        tries += 1;
-        let mut line = Watch::default();
-        let mut measured = Vec::new();
-        for contestant in all() {
-            line.look()?;
-            let mut figures = Figures::default();
-            contestant
-                .stage(point, timing)
-                .and_then(|stage| measure(stage, point, timing, &mut figures))
-                .map_err(|error| {
-                    let (name, measure) = (contestant.name(), point.measure.name());
-                    let bytes = point.message_bytes;
-                    let what = format!("{name}, {measure} of {bytes} bytes: {error}");
-                    io::Error::new(error.kind(), what)
-                })?;
-            measured.push((contestant.name(), figures));
+) -> io::Result<Vec<Measured>> {
+    let measured = all.iter().map(|one| measure_once(*one, point, timing));
+    let mut measured = measured.collect::<io::Result<Vec<_>>>()?;
+    let mut repeated = Vec::new();
+    for _ in 1..TRIES {
+        let unlike = unlike_most(&measured);
+        if unlike.is_empty() {
+            break;
         }
-        line.look()?;
-        if line.is_even() {
-            return Ok(measured);
-        }
+        let names: Vec<_> = unlike.iter().map(|one| measured[*one].name).collect();
         let (measure, bytes) = (point.measure.name(), point.message_bytes);
-        eprint!("the machine has changed: {measure} of {bytes} bytes ");
-        if tries == TRIES {
-            eprintln!("count all the same");
-            return Ok(measured);
+        let names = names.join(", ");
+        eprintln!("the machine has changed: {measure} of {bytes} bytes once more for {names}");
+        for one in unlike {
+            let again = measure_once(all[one], point, timing)?;
+            repeated.push(Measured {
+                was_repeated: true,
+                ..std::mem::replace(&mut measured[one], again)
+            });
         }
-        eprintln!("once more");
     }
+    measured.append(&mut repeated);
+    Ok(measured)
+}
+
+/// Which of those that were measured had another machine than most, or two.
+fn unlike_most(measured: &[Measured]) -> Vec<usize> {
+    let around = measured.iter().filter_map(|one| one.around);
+    let mut looks: Vec<f64> = around.flat_map(Around::looks).collect();
+    looks.sort_by(f64::total_cmp);
+    // One of them, and not between two, where no machine is.
+    let Some(&most) = looks.get(looks.len() / 2) else {
+        return Vec::new();
+    };
+    let is_unlike = |one: &Measured| one.around.is_some_and(|around| !around.is_like(most));
+    (0..measured.len())
+        .filter(|one| is_unlike(&measured[*one]))
+        .collect()
+}
+
+/// Measures a contestant at a point.
+fn measure_once(contestant: &dyn Contestant, point: Point, timing: Timing) -> io::Result<Measured> {
+    let name = contestant.name();
+    let (figures, around) = Around::measuring(|| {
+        let mut figures = Figures::default();
+        contestant
+            .stage(point, timing)
+            .and_then(|stage| measure(stage, point, timing, &mut figures))
+            .map_err(|error| {
+                let (measure, bytes) = (point.measure.name(), point.message_bytes);
+                let what = format!("{name}, {measure} of {bytes} bytes: {error}");
+                io::Error::new(error.kind(), what)
+            })?;
+        Ok(figures)
+    })?;
+    Ok(Measured {
+        name,
+        point,
+        figures,
+        around,
+        was_repeated: false,
+    })
 }
 
 /// Who is measured when in a round: each round starts with another one.

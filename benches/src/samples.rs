@@ -17,6 +17,11 @@ impl Samples {
         Self { values }
     }
 
+    /// How many there are.
+    pub const fn count(&self) -> usize {
+        self.values.len()
+    }
+
     /// Adds the value of one more round.
     pub fn push(&mut self, value: f64) {
         self.values.push(value);

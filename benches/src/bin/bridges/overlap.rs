@@ -70,7 +70,7 @@ pub(crate) fn bench(arguments: &OverlapArguments) -> io::Result<()> {
         .into_iter()
         .map(Point::stream)
         .collect();
-    let results = rounds::run(&contestants, &points, &common.rounds)?;
+    let results = rounds::run(&contestants, &points, &common.rounds)?.all();
     for point in points {
         let lines = CONTESTANTS.map(|(stages, _)| line(&results, stages, point, *passes));
         if common.json {

@@ -10,6 +10,7 @@ use clap::{Args, ValueEnum};
 use madgate_benches::cluster::Setting;
 use madgate_benches::contestant::{Alone, Measure};
 use madgate_benches::json;
+use madgate_benches::measured::OnMachine;
 use madgate_benches::paths::{Forwarded, Regular};
 use madgate_benches::rounds::{BYTES_PER_GB, BYTES_PER_GIB, Results};
 use madgate_benches::samples::Samples;
@@ -159,6 +160,8 @@ pub(crate) struct PairsArguments {
 struct Line {
     path: &'static str,
     message_bytes: usize,
+    /// On which machine, see [`OnMachine`]; null of all that was measured.
+    line_ns: Option<[f64; 2]>,
     gb_per_s: Option<f64>,
     cpu_s_per_gib: Option<f64>,
     gateway_cpu_s_per_gib: Option<f64>,
@@ -221,19 +224,33 @@ pub(crate) fn bench(arguments: &PairsArguments) -> io::Result<()> {
             message_bytes,
         });
     let points: Vec<_> = points.collect();
-    let results = rounds::run(&contestants, &points, &arguments.common.rounds)?;
+    let rounds = rounds::run(&contestants, &points, &arguments.common.rounds)?;
+    let (all, machines) = (rounds.all(), rounds.by_machine());
     for point in points {
-        let lines = lines(&results, point);
-        if arguments.common.json {
-            json::print_lines(&lines)?;
-        } else {
-            print_table(point.message_bytes, &lines)?;
+        let on_each = machines
+            .iter()
+            .map(|machine| (Some(machine), &machine.results));
+        for (machine, results) in [(None, &all)].into_iter().chain(on_each) {
+            let line_ns = machine.map(OnMachine::line_ns);
+            let lines = lines(results, point, line_ns);
+            if lines.is_empty() {
+                continue;
+            }
+            if arguments.common.json {
+                json::print_lines(&lines)?;
+                continue;
+            }
+            let heading = machine.map_or_else(String::new, |it| format!(", {}", it.heading()));
+            print_table(&format!("{} bytes{heading}", point.message_bytes), &lines)?;
+        }
+        if !arguments.common.json {
+            print_notes()?;
         }
     }
     Ok(())
 }
 
-fn lines(results: &Results, point: Point) -> Vec<Line> {
+fn lines(results: &Results, point: Point, line_ns: Option<[f64; 2]>) -> Vec<Line> {
     let samples = |name, figure: fn(&Figures) -> &Samples| results.get(&(name, point)).map(figure);
     let line = |path, protocols: Option<[&'static str; 2]>| {
         let all = |name| samples(name, |it| &it.all_cpu_s_per_gib);
@@ -248,6 +265,7 @@ fn lines(results: &Results, point: Point) -> Vec<Line> {
         Line {
             path,
             message_bytes: point.message_bytes,
+            line_ns,
             gb_per_s: gb_per_s.and_then(Samples::median),
             cpu_s_per_gib: all(path).and_then(Samples::median),
             gateway_cpu_s_per_gib: samples(path, |it| &it.cpu_s_per_gib).and_then(Samples::median),
@@ -255,7 +273,7 @@ fn lines(results: &Results, point: Point) -> Vec<Line> {
             throughput_of_possible: of_sum(gb_per_s, |gb, sum| gb / possible(sum)),
         }
     };
-    let is_measured = |name: &&'static str| results.keys().any(|(measured, _)| measured == name);
+    let is_measured = |name: &&'static str| results.contains_key(&(*name, point));
     let direct = DIRECT.into_iter().map(|name| line(name, None));
     let named = |name: fn(&Pair) -> &'static str| {
         let pairs = PAIRS.iter().map(move |pair| (name(pair), pair.protocols));
@@ -273,7 +291,7 @@ fn possible(cpu_s_per_gib: f64) -> f64 {
     PROCESSORS / cpu_s_per_gib * BYTES_PER_GIB / BYTES_PER_GB
 }
 
-fn print_table(message_bytes: usize, lines: &[Line]) -> io::Result<()> {
+fn print_table(of: &str, lines: &[Line]) -> io::Result<()> {
     let mut table = Table::new([
         "",
         "GB/s",
@@ -293,10 +311,13 @@ fn print_table(message_bytes: usize, lines: &[Line]) -> io::Result<()> {
         ]);
     }
     let mut stdout = io::stdout().lock();
-    writeln!(stdout, "\nmessages of {message_bytes} bytes\n\n{table}")?;
+    write!(stdout, "\nmessages of {of}\n\n{table}")
+}
+
+fn print_notes() -> io::Result<()> {
     writeln!(
-        stdout,
-        "Medians; ratios are medians of each round's. CPU: user and system time of source, sink \
+        io::stdout().lock(),
+        "\nMedians; ratios are medians of each round's. CPU: user and system time of source, sink \
          and gateway. Of both direct: its ratio to the sum of both networks'. Possible: what \
          {PROCESSORS} processors have time for at that sum. Header: with `checksum = \"header\"` of the \
          channel, so that no payload has a checksum, as over one network alone."
@@ -356,7 +377,7 @@ mod tests {
             (("shm", point), figures(3.0, 0.25)),
             (("tcp->shm", point), figures(1.0, 1.5)),
         ]);
-        let lines = lines(&results, point);
+        let lines = lines(&results, point, None);
         let of = |path| lines.iter().find(|line| line.path == path).unwrap();
         assert_eq!(of("tcp->shm").cpu_of_direct, Some(1.5));
         // Two processors have time for 2 GiB per second.

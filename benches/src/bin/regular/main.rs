@@ -152,7 +152,7 @@ fn bench(arguments: &Arguments) -> io::Result<()> {
             .collect();
     }
     let points = arguments.rounds.points(&POINTS);
-    let results = rounds::run(&contestants, &points, &arguments.rounds)?;
+    let results = rounds::run(&contestants, &points, &arguments.rounds)?.all();
     if arguments.json {
         return print_json(&results);
     }

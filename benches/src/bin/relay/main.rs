@@ -119,9 +119,9 @@ fn bench(arguments: &Arguments) -> io::Result<()> {
     if arguments.switches {
         let contestants = switches::contestants(arguments.wait)?;
         let points = arguments.rounds.points(&switches::POINTS);
-        let results = rounds::run(&contestants, &points, &arguments.rounds)?;
+        let results = rounds::run(&contestants, &points, &arguments.rounds)?.all();
         return match arguments.json {
-            true => report::print_json(&results),
+            true => report::print_json(&results, None),
             false => switches::print_table(&results),
         };
     }
@@ -152,9 +152,21 @@ fn bench(arguments: &Arguments) -> io::Result<()> {
         contestants.push(Box::new(forwarded));
     }
     let points = arguments.rounds.points(&POINTS);
-    let results = rounds::run(&contestants, &points, &arguments.rounds)?;
-    match arguments.json {
-        true => report::print_json(&results),
-        false => report::print_table(&results, &points),
+    let measured = rounds::run(&contestants, &points, &arguments.rounds)?;
+    let (all, machines) = (measured.all(), measured.by_machine());
+    if arguments.json {
+        report::print_json(&all, None)?;
+    } else {
+        report::print_table(&all, &points)?;
+        report::print_notes(&all, &points)?;
     }
+    for machine in machines {
+        if arguments.json {
+            report::print_json(&machine.results, Some(machine.line_ns()))?;
+        } else {
+            println!("\nOf these, {}:", machine.heading());
+            report::print_table(&machine.results, &points)?;
+        }
+    }
+    Ok(())
 }

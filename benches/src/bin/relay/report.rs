@@ -26,6 +26,8 @@ struct Line<'a> {
     messages_per_s: Option<f64>,
     half_rtt_us: Option<f64>,
     half_rtt_p99_us: Option<f64>,
+    /// On which machine, see [`OnMachine`](madgate_benches::measured::OnMachine); null of all that was measured.
+    line_ns: Option<[f64; 2]>,
 }
 
 /// One row of the table: what it shows of a point.
@@ -76,11 +78,11 @@ In parentheses: compared with haproxy, the median of the ratios of each round.
 * Each message framed on its own. The ends of a TCP relay write them in batches of 64 KiB:
   a relay has no messages of its own, and cannot do better.";
 
-/// Prints the table, of these points.
+/// Prints the table, of those of these points that were measured.
 pub(crate) fn print_table(results: &Results, points: &[Point]) -> io::Result<()> {
     let names = names(results);
     let mut table = Table::new([""].iter().chain(&names).copied());
-    let rows: Vec<Row> = points.iter().copied().flat_map(rows_of).collect();
+    let rows = rows_of_all(results, points);
     for row in &rows {
         let samples = |name| Some((row.figure)(results.get(&(name, row.point))?));
         let median = |name| samples(name).and_then(Samples::median);
@@ -100,13 +102,19 @@ pub(crate) fn print_table(results: &Results, points: &[Point]) -> io::Result<()>
         }));
         table.row(cells);
     }
+    write!(io::stdout().lock(), "\n{table}")
+}
+
+/// Prints what is to be known of the table.
+pub(crate) fn print_notes(results: &Results, points: &[Point]) -> io::Result<()> {
+    let (names, rows) = (names(results), rows_of_all(results, points));
     let spread = rows
         .iter()
         .flat_map(|row| names.iter().map(move |name| (row, *name)))
         .filter_map(|(row, name)| (row.figure)(results.get(&(name, row.point))?).spread())
         .fold(0.0, f64::max);
     let mut stdout = io::stdout().lock();
-    writeln!(stdout, "\n{table}\n{NOTES}")?;
+    writeln!(stdout, "\n{NOTES}")?;
     if spread > 0.0 {
         let spread = spread * 100.0;
         writeln!(
@@ -117,8 +125,15 @@ pub(crate) fn print_table(results: &Results, points: &[Point]) -> io::Result<()>
     Ok(())
 }
 
+/// The rows that show what was measured of these points.
+fn rows_of_all(results: &Results, points: &[Point]) -> Vec<Row> {
+    let is_measured = |point: &Point| results.keys().any(|(_, measured)| measured == point);
+    let measured = points.iter().copied().filter(is_measured);
+    measured.flat_map(rows_of).collect()
+}
+
 /// Prints one line of JSON for each relay and size.
-pub(crate) fn print_json(results: &Results) -> io::Result<()> {
+pub(crate) fn print_json(results: &Results, line_ns: Option<[f64; 2]>) -> io::Result<()> {
     let mut sizes: Vec<usize> = results
         .keys()
         .map(|(_, point)| point.message_bytes)
@@ -126,9 +141,8 @@ pub(crate) fn print_json(results: &Results) -> io::Result<()> {
     sizes.sort_unstable();
     sizes.dedup();
     let names = names(results).into_iter();
-    json::print_lines(
-        names.flat_map(|name| sizes.iter().map(move |bytes| line(name, *bytes, results))),
-    )
+    let lines = names.flat_map(|name| sizes.iter().map(move |bytes| line(name, *bytes, results)));
+    json::print_lines(lines.map(|line| Line { line_ns, ..line }))
 }
 
 /// The relays that were measured.
@@ -158,5 +172,6 @@ fn line<'a>(relay: &'static str, message_bytes: usize, results: &Results) -> Lin
             .flatten(),
         half_rtt_us: at(Measure::PingPong, |it| &it.half_rtt_us),
         half_rtt_p99_us: at(Measure::PingPong, |it| &it.half_rtt_p99_us),
+        line_ns: None,
     }
 }
