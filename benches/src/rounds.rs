@@ -260,3 +260,40 @@ impl CpuTimes {
 pub fn as_float(count: u64) -> f64 {
     count as f64
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unlike_of(looks: &[[f64; 2]]) -> Vec<usize> {
+        let measured = looks.iter().map(|[before, after]| Measured {
+            name: "ours",
+            point: Point::stream(8),
+            figures: Figures::default(),
+            around: Some(Around::of(*before, *after)),
+            was_repeated: false,
+        });
+        unlike_most(&measured.collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn who_had_another_machine_than_most_is_found() {
+        assert!(unlike_of(&[]).is_empty());
+        assert!(unlike_of(&[[60.0, 65.0], [70.0, 55.0]]).is_empty());
+        // One had another, and one begins on one machine and ends on the other.
+        let unlike = unlike_of(&[[60.0, 65.0], [200.0, 210.0], [65.0, 200.0], [60.0, 60.0]]);
+        assert_eq!(unlike, [1, 2]);
+        // As many of both: those of one are measured again, and not all.
+        let unlike = unlike_of(&[[60.0, 60.0], [200.0, 200.0]]);
+        assert_eq!(unlike, [0]);
+        // With one processor there is nothing to know.
+        let alone = Measured {
+            name: "ours",
+            point: Point::stream(8),
+            figures: Figures::default(),
+            around: None,
+            was_repeated: false,
+        };
+        assert!(unlike_most(&[alone]).is_empty());
+    }
+}
