@@ -9,7 +9,8 @@
 //!     │                                         │           │                    │
 //!     ├── "go" ────────────────────────────────>│      CPU seconds       report  │
 //!     │<───────────────────────────────────────────────────┴─────────────────────┘
-//!     └──> Figures: medians over the rounds, as a table or one line of JSON each
+//!     └──> Figures: medians over the rounds, and at each distance of the processors from each other
+//!          ([`measured`]), as a table or one line of JSON each
 //! ```
 //!
 //! All of them are processes of their own: the bench starts itself again with a hidden

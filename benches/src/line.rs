@@ -4,10 +4,10 @@
 //! far ends of a chip, and its host moves them while it runs: what two processes tell each other
 //! through memory then takes four times as long, from one second to the next. What is measured on both
 //! sides of such a move is not to be compared. So a line is looked at before something is measured and after
-//! it ([`Around`]), and what had the same machine is [told apart](alike) from what had another.
+//! it ([`Around`]), and what was measured at one [distance](distances) is told apart from the rest. A move
+//! and a move back between two looks are not seen.
 
 use std::io;
-use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ const TOGETHER: u32 = 100;
 /// Tells the other thread to end.
 const END: u64 = u64::MAX;
 
-/// On the same machine, the longest time in which a line passes is at most so many times the shortest.
+/// Two processors are as far from each other as two others if a line takes at most so many times as long.
 const EVEN_WITHIN: f64 = 1.6;
 
 /// How long lines took while several things were measured that are to be compared.
@@ -96,16 +96,21 @@ impl Around {
         [self.before, self.after]
     }
 
-    /// Whether both looks found the machine that it is where a line takes `ns`.
+    /// Whether both looks found processors that are `ns` from each other.
     pub fn is_like(self, ns: f64) -> bool {
-        let is_like = |look: f64| is_even(look.min(ns), look.max(ns));
-        self.looks().into_iter().all(is_like)
+        self.looks().into_iter().all(|look| is_like(look, ns))
     }
 
-    /// How long a line took, if that has not changed meanwhile.
-    pub fn steady_ns(self) -> Option<f64> {
-        let Self { before, after } = self;
-        is_even(before.min(after), before.max(after)).then(|| f64::midpoint(before, after))
+    /// Which of these distances both looks found, if any.
+    pub fn at(self, distances: &[f64]) -> Option<usize> {
+        let alike = (0..distances.len()).filter(|one| self.is_like(distances[*one]));
+        // Between two of them, it is at the nearer one.
+        let off = |one: &usize| {
+            (f64::midpoint(self.before, self.after) / distances[*one])
+                .ln()
+                .abs()
+        };
+        alike.min_by(|one, other| off(one).total_cmp(&off(other)))
     }
 
     /// As it was found by these looks.
@@ -115,20 +120,37 @@ impl Around {
     }
 }
 
-/// Whether a line that takes from `least` to `greatest` does so on the same machine.
+/// Whether processors that a line takes from `least` to `greatest` between are as far from each other.
 fn is_even(least: f64, greatest: f64) -> bool {
     greatest <= EVEN_WITHIN * least
 }
 
-/// The machines that these times, in nanoseconds, are of, the nearest processors first: between two
-/// machines is a gap, of more than times on the same one differ by.
-pub fn alike(ns: impl IntoIterator<Item = f64>) -> Vec<RangeInclusive<f64>> {
-    let mut sorted: Vec<f64> = ns.into_iter().collect();
-    sorted.sort_by(f64::total_cmp);
-    let machines = sorted.chunk_by(|less, more| is_even(*less, *more));
-    machines
-        .filter_map(|all| Some(*all.first()?..=*all.last()?))
-        .collect()
+/// The distance that most of these looks have found, in nanoseconds; of several, the one that was found first.
+pub fn usual(looks: &[f64]) -> Option<f64> {
+    let alike = |ns: &f64| looks.iter().filter(|look| is_like(**look, *ns)).count();
+    // Of several that are greatest, this takes the last.
+    looks.iter().rev().copied().max_by_key(alike)
+}
+
+/// All distances that these looks have found, the least first: the [usual] one, that of the others, and so on.
+pub fn distances(mut looks: Vec<f64>) -> Vec<f64> {
+    let mut distances = Vec::new();
+    while let Some(usual) = usual(&looks) {
+        let before = looks.len();
+        looks.retain(|look| !is_like(*look, usual));
+        if looks.len() == before {
+            // What is not even like itself is no time.
+            break;
+        }
+        distances.push(usual);
+    }
+    distances.sort_by(f64::total_cmp);
+    distances
+}
+
+/// Whether a look has found processors that are `ns` from each other.
+fn is_like(look: f64, ns: f64) -> bool {
+    is_even(look, ns) && is_even(ns, look)
 }
 
 /// A word on a line of its own, and on the one that is fetched along with it.
@@ -230,21 +252,31 @@ mod tests {
     }
 
     #[test]
-    fn a_measurement_is_of_the_machine_that_it_began_and_ended_with() {
+    fn a_measurement_is_at_the_distance_that_it_began_and_ended_at() {
         let steady = Around::of(50.0, 70.0);
-        assert_eq!(steady.steady_ns(), Some(60.0));
         assert!(steady.is_like(55.0) && steady.is_like(75.0));
         assert!(!steady.is_like(110.0) && !steady.is_like(40.0));
         let moved = Around::of(60.0, 200.0);
-        assert_eq!(moved.steady_ns(), None);
         assert!(!moved.is_like(60.0) && !moved.is_like(200.0));
+        assert_eq!(steady.at(&[25.0, 60.0, 200.0]), Some(1));
+        assert_eq!(steady.at(&[50.0, 65.0]), Some(1), "the nearer of two");
+        assert_eq!(moved.at(&[25.0, 60.0, 200.0]), None);
     }
 
     #[test]
-    fn machines_are_told_apart_by_what_lies_between() {
-        assert_eq!(alike([]), []);
-        let machines = alike([60.0, 210.0, 45.0, 180.0, 70.0, 30.0]);
-        assert_eq!(machines, [30.0..=70.0, 180.0..=210.0]);
+    fn the_usual_distance_is_that_of_most_looks() {
+        assert_eq!(usual(&[]), None);
+        assert_eq!(usual(&[200.0, 60.0, 190.0, 65.0, 70.0]), Some(60.0));
+        assert_eq!(usual(&[60.0, 200.0]), Some(60.0));
+        assert_eq!(usual(&[200.0, 60.0]), Some(200.0));
+    }
+
+    #[test]
+    fn one_look_in_between_does_not_join_two_distances() {
+        assert!(distances(Vec::new()).is_empty());
+        let looks = [60.0, 47.0, 78.0, 110.0, 150.0, 180.0, 210.0, 60.0, 185.0];
+        assert_eq!(distances(looks.to_vec()), [60.0, 150.0]);
+        assert_eq!(distances(vec![f64::NAN, 60.0]), [60.0]);
     }
 
     #[test]

@@ -1,52 +1,48 @@
-//! What rounds have measured, and on which machine.
+//! What rounds have measured, and how far from each other the processors were.
 //!
-//! All that was measured is one answer. Where the host of a virtual machine has moved its processors
-//! meanwhile, it is a mixture of several machines, on which even ratios differ: what waits for lines of
-//! memory gains from processors that are near each other, what computes does not. So it is told for each
-//! [machine](crate::line) by itself, too.
+//! All rounds together are one answer. Where the host of a virtual machine has moved its processors
+//! meanwhile, that is a mixture, of distances at which even ratios differ: what passes cache lines from one
+//! processor to the other gains from a short one, what computes does not. So each [distance](crate::line)
+//! is told by itself, too.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
 use crate::contestant::Point;
-use crate::line::{Around, alike};
+use crate::line::{Around, distances};
 use crate::rounds::{Figures, Results};
 
-/// How often a contestant was measured on a machine, at least, for its figures there to be told.
-pub const LEAST_MEASURED: usize = 3;
+/// In how many rounds a contestant was measured at a distance, at least, for its figures there to be told.
+const LEAST_ROUNDS: usize = 3;
 
 /// One contestant at one point, once.
 #[derive(Debug, Clone)]
 pub(crate) struct Measured {
+    pub(crate) round: u16,
     pub(crate) name: &'static str,
     pub(crate) point: Point,
     pub(crate) figures: Figures,
     /// Nothing where there is one processor.
     pub(crate) around: Option<Around>,
-    /// Whether it was measured again in its round, which it is not in then.
+    /// Whether it was measured again in its round, in which it does not count then.
     pub(crate) was_repeated: bool,
-}
-
-impl Measured {
-    /// How long a line took, if that has not changed meanwhile.
-    fn steady_ns(&self) -> Option<f64> {
-        self.around?.steady_ns()
-    }
 }
 
 /// All that was measured, round after round.
 #[derive(Debug, Clone, Default)]
 pub struct Rounds(Vec<Measured>);
 
-/// What was measured on one machine.
+/// What was measured while the processors were at one distance.
 #[derive(Debug, Clone, PartialEq)]
-pub struct OnMachine {
-    /// How long a line of memory took from one processor to the other, in nanoseconds.
+pub struct AtDistance {
+    /// How long a cache line took from one processor to the other, in nanoseconds.
     pub line_ns: RangeInclusive<f64>,
-    /// How often those were measured there: the fewest and the most.
-    pub times: RangeInclusive<usize>,
-    /// The medians, of those that were measured there [often enough](LEAST_MEASURED). Not all that are
-    /// compared were measured in the same rounds.
+    /// The medians of those that were measured in enough rounds (three), at points where there are others.
+    /// They are of as many rounds as there were for each: what compares two of them has the ratio of their
+    /// medians.
     pub results: Results,
+    /// How often each of those was measured, repetitions included.
+    pub times: BTreeMap<(&'static str, Point), usize>,
 }
 
 impl Rounds {
@@ -55,50 +51,75 @@ impl Rounds {
         self.0.extend(round);
     }
 
-    /// All rounds.
+    /// All rounds: of each contestant and point as many samples, in the order of the rounds.
     pub fn all(&self) -> Results {
         gathered(self.0.iter().filter(|measured| !measured.was_repeated))
     }
 
-    /// What was measured on one machine each, while nothing changed, the one with the nearest processors
-    /// first; what was repeated, too. Nothing where all had the same.
-    pub fn by_machine(&self) -> Vec<OnMachine> {
-        let times = self.0.iter().filter_map(Measured::steady_ns);
-        let machines = alike(times).into_iter().map(|line_ns| {
-            let here =
-                |measured: &&Measured| measured.steady_ns().is_some_and(|ns| line_ns.contains(&ns));
-            let had_another = self.0.iter().any(|measured| !here(&measured));
-            let mut results = gathered(self.0.iter().filter(here));
-            results.retain(|_, figures| figures.count() >= LEAST_MEASURED);
-            let times = results.values().map(Figures::count);
-            let times = times.clone().min()?..=times.max()?;
-            for figures in results.values_mut() {
-                *figures = figures.medians();
-            }
-            had_another.then_some(OnMachine {
-                line_ns,
-                times,
-                results,
-            })
+    /// What was measured at each distance, the shortest first: that before and after which it was found,
+    /// repeated or not. Nothing of points where all was measured at one.
+    pub fn by_distance(&self) -> Vec<AtDistance> {
+        let around = self.0.iter().filter_map(|measured| measured.around);
+        let distances = distances(around.flat_map(Around::looks).collect());
+        let found = |measured: &Measured| measured.around?.at(&distances);
+        let at_each = (0..distances.len()).filter_map(|distance| {
+            let is_here = |measured: &Measured| found(measured) == Some(distance);
+            let elsewhere = self.0.iter().filter(|measured| !is_here(measured));
+            let varied: BTreeSet<Point> = elsewhere.map(|measured| measured.point).collect();
+            let here = self.0.iter().filter(|measured| is_here(measured));
+            at_distance(here.filter(|measured| varied.contains(&measured.point)))
         });
-        machines.flatten().collect()
+        at_each.collect()
     }
 }
 
-impl OnMachine {
-    /// What a table of its figures is headed by.
-    pub fn heading(&self) -> String {
-        let Self { line_ns, times, .. } = self;
-        let (least, most) = (line_ns.start(), line_ns.end());
-        let (fewest, often) = (times.start(), times.end());
-        format!(
-            "where a line of memory took {least:.0} to {most:.0} ns from one processor to the other \
-             ({fewest} to {often} measurements each; ratios are those of medians)"
-        )
+/// What was measured at one distance; nothing if none was in enough rounds.
+fn at_distance<'m>(measured: impl Iterator<Item = &'m Measured> + Clone) -> Option<AtDistance> {
+    let mut rounds: BTreeMap<_, BTreeSet<u16>> = BTreeMap::new();
+    for one in measured.clone() {
+        let of_this = rounds.entry((one.name, one.point)).or_default();
+        of_this.insert(one.round);
+    }
+    rounds.retain(|_, rounds| rounds.len() >= LEAST_ROUNDS);
+    let told = measured.filter(|one| rounds.contains_key(&(one.name, one.point)));
+    let looks = told
+        .clone()
+        .filter_map(|one| one.around)
+        .flat_map(Around::looks);
+    let least = looks.clone().min_by(f64::total_cmp)?;
+    let most = looks.max_by(f64::total_cmp)?;
+    let gathered = gathered(told);
+    Some(AtDistance {
+        line_ns: least..=most,
+        times: gathered
+            .iter()
+            .map(|(which, figures)| (*which, figures.count()))
+            .collect(),
+        results: gathered
+            .iter()
+            .map(|(which, figures)| (*which, figures.medians()))
+            .collect(),
+    })
+}
+
+impl AtDistance {
+    /// What a table of its figures at these points is headed by; nothing where there are none.
+    pub fn heading(&self, points: &[Point]) -> Option<String> {
+        let at_these = self
+            .times
+            .iter()
+            .filter(|((_, point), _)| points.contains(point));
+        let times = at_these.map(|(_, times)| *times);
+        let (fewest, most) = (times.clone().min()?, times.max()?);
+        let [from, to] = self.line_ns_range();
+        Some(format!(
+            "while a cache line took {from:.0} to {to:.0} ns from one processor to the other \
+             (medians of {fewest} to {most} measurements, and ratios of medians)"
+        ))
     }
 
     /// What a line of JSON says of it.
-    pub fn line_ns(&self) -> [f64; 2] {
+    pub const fn line_ns_range(&self) -> [f64; 2] {
         [*self.line_ns.start(), *self.line_ns.end()]
     }
 }
@@ -119,9 +140,13 @@ mod tests {
     use crate::samples::Samples;
 
     const POINT: Point = Point::stream(8);
+    const NEAR: Option<Around> = Some(Around::of(60.0, 62.0));
+    const FAR: Option<Around> = Some(Around::of(190.0, 210.0));
+    const MOVED: Option<Around> = Some(Around::of(60.0, 210.0));
 
-    fn measured(name: &'static str, gb_per_s: f64, around: Option<Around>) -> Measured {
+    fn measured(round: u16, name: &'static str, gb_per_s: f64, around: Option<Around>) -> Measured {
         Measured {
+            round,
             name,
             point: POINT,
             figures: Figures {
@@ -133,73 +158,86 @@ mod tests {
         }
     }
 
+    fn repeated(measured: Measured) -> Measured {
+        Measured {
+            was_repeated: true,
+            ..measured
+        }
+    }
+
     fn gb_per_s(results: &Results, name: &'static str) -> Option<Samples> {
         Some(results.get(&(name, POINT))?.gb_per_s.clone())
     }
 
     #[test]
-    fn each_machine_has_its_medians() {
-        let near = Some(Around::of(60.0, 62.0));
-        let far = Some(Around::of(190.0, 210.0));
-        let moved = Some(Around::of(60.0, 210.0));
+    fn each_distance_has_its_medians() {
         let mut rounds = Rounds::default();
-        for (ours, theirs, around) in [
-            (9.0, 7.0, near),
-            (3.0, 1.0, far),
-            (8.0, 6.0, near),
-            (5.0, 5.0, moved),
-            (2.0, 1.5, far),
-            (7.0, 5.0, near),
-            (1.0, 2.0, far),
-        ] {
-            let theirs = measured("theirs", theirs, around);
-            rounds.append(vec![measured("ours", ours, around), theirs]);
+        for (round, (ours, theirs, around)) in [
+            (9.0, 7.0, NEAR),
+            (3.0, 1.0, FAR),
+            (8.0, 6.0, NEAR),
+            (5.0, 5.0, MOVED),
+            (2.0, 1.5, FAR),
+            (7.0, 5.0, NEAR),
+            (1.0, 2.0, FAR),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let round = u16::try_from(round).unwrap();
+            rounds.append(vec![
+                measured(round, "ours", ours, around),
+                measured(round, "theirs", theirs, around),
+            ]);
         }
-        // Once more, but too seldom to tell.
-        rounds.append(vec![measured("others", 1.0, near)]);
-        // What was repeated is of no round, but of its machine.
-        let repeated = Measured {
-            was_repeated: true,
-            ..measured("ours", 2.5, far)
-        };
-        rounds.append(vec![repeated]);
+        // What was repeated is of no round, but at its distance.
+        rounds.append(vec![repeated(measured(6, "ours", 2.5, FAR))]);
+        // Three times, but in two rounds: too few to tell.
+        let others = [0, 0, 1].map(|round| measured(round, "others", 1.0, NEAR));
+        rounds.append(others.to_vec());
         let all = gb_per_s(&rounds.all(), "ours").unwrap();
         assert_eq!(all, Samples::of(vec![9.0, 3.0, 8.0, 5.0, 2.0, 7.0, 1.0]));
-        let machines = rounds.by_machine();
-        let lines: Vec<_> = machines.iter().map(|it| it.line_ns.clone()).collect();
-        assert_eq!(lines, [61.0..=61.0, 200.0..=200.0]);
-        assert_eq!(
-            machines
-                .iter()
-                .map(|it| it.times.clone())
-                .collect::<Vec<_>>(),
-            [3..=3, 3..=4]
-        );
-        let of = |machine: usize, name| gb_per_s(&machines[machine].results, name);
+        let distances = rounds.by_distance();
+        let lines: Vec<_> = distances.iter().map(AtDistance::line_ns_range).collect();
+        assert_eq!(lines, [[60.0, 62.0], [190.0, 210.0]]);
+        let of = |at: usize, name| gb_per_s(&distances[at].results, name);
         assert_eq!(of(0, "ours"), Some(Samples::of(vec![8.0])));
         assert_eq!(of(0, "theirs"), Some(Samples::of(vec![6.0])));
         assert_eq!(of(1, "ours"), Some(Samples::of(vec![2.25])));
         assert_eq!(of(0, "others"), None);
+        let heading = distances[1].heading(&[POINT]).unwrap();
+        assert!(heading.contains("190 to 210 ns"), "{heading}");
+        assert!(heading.contains("3 to 4 measurements"), "{heading}");
+        assert_eq!(distances[1].heading(&[Point::stream(64)]), None);
     }
 
     #[test]
-    fn what_had_one_machine_is_told_once() {
+    fn what_was_measured_at_one_distance_is_told_once() {
         let mut rounds = Rounds::default();
-        for _ in 0..LEAST_MEASURED {
-            rounds.append(vec![measured("ours", 1.0, Some(Around::of(60.0, 70.0)))]);
+        for round in 0..3 {
+            rounds.append(vec![measured(round, "ours", 1.0, NEAR)]);
         }
-        assert_eq!(rounds.by_machine(), []);
-        // What moved meanwhile is of no machine, and in none of their figures.
-        rounds.append(vec![measured("ours", 9.0, Some(Around::of(60.0, 200.0)))]);
-        let machines = rounds.by_machine();
-        assert_eq!(machines.len(), 1);
-        assert_eq!(
-            gb_per_s(&machines[0].results, "ours"),
-            Some(Samples::of(vec![1.0]))
-        );
+        assert_eq!(rounds.by_distance(), []);
+        // That others were measured elsewhere at another point makes no difference.
+        let elsewhere = Measured {
+            point: Point::stream(64),
+            ..measured(3, "ours", 9.0, FAR)
+        };
+        rounds.append(vec![elsewhere]);
+        assert_eq!(rounds.by_distance(), []);
+        // What moved meanwhile is at no distance, and in none of their figures.
+        rounds.append(vec![measured(3, "ours", 9.0, MOVED)]);
+        let distances = rounds.by_distance();
+        assert_eq!(distances.len(), 1);
+        let ours = gb_per_s(&distances[0].results, "ours");
+        assert_eq!(ours, Some(Samples::of(vec![1.0])));
         // With one processor there is nothing to know.
         let mut alone = Rounds::default();
-        alone.append(vec![measured("ours", 1.0, None); LEAST_MEASURED]);
-        assert_eq!(alone.by_machine(), []);
+        alone.append(
+            (0..3)
+                .map(|round| measured(round, "ours", 1.0, None))
+                .collect(),
+        );
+        assert_eq!(alone.by_distance(), []);
     }
 }

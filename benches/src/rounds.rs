@@ -2,15 +2,16 @@
 //!
 //! What else happens on the machine comes and goes within seconds. So a round measures all
 //! contestants at a point directly after each other before it goes to the next point, every
-//! round starts with another contestant, and what counts is the median over the rounds. Who had another
-//! [machine](crate::line) in a round than most, or two, is measured again.
+//! round starts with another contestant, and what counts is the median over the rounds. A contestant that
+//! found the processors at another [distance](crate::line) from each other than most did in a round, before
+//! or after, is measured again.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
 use crate::contestant::{Contestant, Measure, Point, Report, RoundArguments, Stage, Timing};
-use crate::line::Around;
+use crate::line::{Around, usual};
 use crate::measured::{Measured, Rounds};
 use crate::process::{PATIENCE, Process};
 use crate::samples::Samples;
@@ -20,7 +21,7 @@ pub const BYTES_PER_GB: f64 = 1e9;
 /// What a GiB is.
 pub const BYTES_PER_GIB: f64 = 1_073_741_824.0;
 
-/// How often one is measured at a point in a round, at most, to have the machine that most have.
+/// How often one is measured at a point in a round, at most, to find the distance that most find.
 const TRIES: u32 = 3;
 
 /// What was measured of one contestant at one point. What does not apply has no samples.
@@ -59,8 +60,8 @@ impl Figures {
         self.half_rtt_p99_us.append(half_rtt_p99_us);
     }
 
-    /// In how many rounds it was measured.
-    pub fn count(&self) -> usize {
+    /// How often it was measured.
+    pub(crate) fn count(&self) -> usize {
         self.gb_per_s.count().max(self.half_rtt_us.count())
     }
 
@@ -110,32 +111,42 @@ pub fn run(
             let all: Vec<_> = in_turn(&present, round)
                 .map(|(contestant, _)| &***contestant)
                 .collect();
-            measured.append(measure_evenly(&all, *point, timing)?);
+            measured.append(measure_evenly(round, &all, *point, timing)?);
         }
     }
     Ok(measured)
 }
 
-/// Measures all contestants at a point, on one machine if it can be had.
+/// Measures all contestants at a point in a round, with the processors at one distance if it can be had.
 fn measure_evenly(
+    round: u16,
     all: &[&dyn Contestant],
     point: Point,
     timing: Timing,
 ) -> io::Result<Vec<Measured>> {
-    let measured = all.iter().map(|one| measure_once(*one, point, timing));
+    let measured = all
+        .iter()
+        .map(|one| measure_once(round, *one, point, timing));
     let mut measured = measured.collect::<io::Result<Vec<_>>>()?;
     let mut repeated = Vec::new();
-    for _ in 1..TRIES {
+    let mut tries = 1;
+    loop {
         let unlike = unlike_most(&measured);
         if unlike.is_empty() {
             break;
         }
         let names: Vec<_> = unlike.iter().map(|one| measured[*one].name).collect();
         let (measure, bytes) = (point.measure.name(), point.message_bytes);
-        let names = names.join(", ");
-        eprintln!("the machine has changed: {measure} of {bytes} bytes once more for {names}");
+        let names = names.join("; ");
+        let what = format!("the processors were moved: {measure} of {bytes} bytes");
+        if tries == TRIES {
+            eprintln!("{what} counts all the same for {names}");
+            break;
+        }
+        eprintln!("{what} once more for {names}");
+        tries += 1;
         for one in unlike {
-            let again = measure_once(all[one], point, timing)?;
+            let again = measure_once(round, all[one], point, timing)?;
             repeated.push(Measured {
                 was_repeated: true,
                 ..std::mem::replace(&mut measured[one], again)
@@ -146,23 +157,26 @@ fn measure_evenly(
     Ok(measured)
 }
 
-/// Which of those that were measured had another machine than most, or two.
+/// Which of those that were measured found another distance than most did, before or after.
 fn unlike_most(measured: &[Measured]) -> Vec<usize> {
     let around = measured.iter().filter_map(|one| one.around);
-    let mut looks: Vec<f64> = around.flat_map(Around::looks).collect();
-    looks.sort_by(f64::total_cmp);
-    // One of them, and not between two, where no machine is.
-    let Some(&most) = looks.get(looks.len() / 2) else {
+    let looks: Vec<f64> = around.flat_map(Around::looks).collect();
+    let Some(usual) = usual(&looks) else {
         return Vec::new();
     };
-    let is_unlike = |one: &Measured| one.around.is_some_and(|around| !around.is_like(most));
+    let is_unlike = |one: &Measured| one.around.is_some_and(|around| !around.is_like(usual));
     (0..measured.len())
         .filter(|one| is_unlike(&measured[*one]))
         .collect()
 }
 
-/// Measures a contestant at a point.
-fn measure_once(contestant: &dyn Contestant, point: Point, timing: Timing) -> io::Result<Measured> {
+/// Measures a contestant at a point in a round.
+fn measure_once(
+    round: u16,
+    contestant: &dyn Contestant,
+    point: Point,
+    timing: Timing,
+) -> io::Result<Measured> {
     let name = contestant.name();
     let (figures, around) = Around::measuring(|| {
         let mut figures = Figures::default();
@@ -177,6 +191,7 @@ fn measure_once(contestant: &dyn Contestant, point: Point, timing: Timing) -> io
         Ok(figures)
     })?;
     Ok(Measured {
+        round,
         name,
         point,
         figures,
@@ -267,6 +282,7 @@ mod tests {
 
     fn unlike_of(looks: &[[f64; 2]]) -> Vec<usize> {
         let measured = looks.iter().map(|[before, after]| Measured {
+            round: 0,
             name: "ours",
             point: Point::stream(8),
             figures: Figures::default(),
@@ -277,17 +293,18 @@ mod tests {
     }
 
     #[test]
-    fn who_had_another_machine_than_most_is_found() {
+    fn who_found_another_distance_than_most_is_known() {
         assert!(unlike_of(&[]).is_empty());
         assert!(unlike_of(&[[60.0, 65.0], [70.0, 55.0]]).is_empty());
-        // One had another, and one begins on one machine and ends on the other.
+        // One found another, and one another one before than after.
         let unlike = unlike_of(&[[60.0, 65.0], [200.0, 210.0], [65.0, 200.0], [60.0, 60.0]]);
         assert_eq!(unlike, [1, 2]);
-        // As many of both: those of one are measured again, and not all.
-        let unlike = unlike_of(&[[60.0, 60.0], [200.0, 200.0]]);
-        assert_eq!(unlike, [0]);
+        // As many of both: that of the first counts, whichever that is.
+        assert_eq!(unlike_of(&[[60.0, 60.0], [200.0, 200.0]]), [1]);
+        assert_eq!(unlike_of(&[[200.0, 200.0], [60.0, 60.0]]), [1]);
         // With one processor there is nothing to know.
         let alone = Measured {
+            round: 0,
             name: "ours",
             point: Point::stream(8),
             figures: Figures::default(),

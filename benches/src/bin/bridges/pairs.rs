@@ -10,7 +10,6 @@ use clap::{Args, ValueEnum};
 use madgate_benches::cluster::Setting;
 use madgate_benches::contestant::{Alone, Measure};
 use madgate_benches::json;
-use madgate_benches::measured::OnMachine;
 use madgate_benches::paths::{Forwarded, Regular};
 use madgate_benches::rounds::{BYTES_PER_GB, BYTES_PER_GIB, Results};
 use madgate_benches::samples::Samples;
@@ -154,14 +153,16 @@ pub(crate) struct PairsArguments {
     settings: Vec<Setting>,
 }
 
-/// What was measured of one way, as medians; the ratios are medians of each round's, and null where
-/// nothing is between.
+/// What was measured of one way, as medians; the ratios are medians of each round's, but ratios of medians at
+/// one distance, and null where nothing is between.
 #[derive(Debug, Serialize)]
 struct Line {
     path: &'static str,
     message_bytes: usize,
-    /// On which machine, see [`OnMachine`]; null of all that was measured.
-    line_ns: Option<[f64; 2]>,
+    /// At which distance, see [`AtDistance::line_ns`](madgate_benches::measured::AtDistance); null of all rounds.
+    line_ns_range: Option<[f64; 2]>,
+    /// How often it was measured there; null of all rounds.
+    measurements: Option<usize>,
     gb_per_s: Option<f64>,
     cpu_s_per_gib: Option<f64>,
     gateway_cpu_s_per_gib: Option<f64>,
@@ -225,32 +226,37 @@ pub(crate) fn bench(arguments: &PairsArguments) -> io::Result<()> {
         });
     let points: Vec<_> = points.collect();
     let rounds = rounds::run(&contestants, &points, &arguments.common.rounds)?;
-    let (all, machines) = (rounds.all(), rounds.by_machine());
+    let (all, distances) = (rounds.all(), rounds.by_distance());
     for point in points {
-        let on_each = machines
-            .iter()
-            .map(|machine| (Some(machine), &machine.results));
-        for (machine, results) in [(None, &all)].into_iter().chain(on_each) {
-            let line_ns = machine.map(OnMachine::line_ns);
-            let lines = lines(results, point, line_ns);
-            if lines.is_empty() {
+        let bytes = point.message_bytes;
+        let lines_of_all = lines(&all, point);
+        if arguments.common.json {
+            json::print_lines(&lines_of_all)?;
+        } else {
+            print_table(&format!("{bytes} bytes"), &lines_of_all)?;
+            print_notes()?;
+        }
+        for at in &distances {
+            let Some(heading) = at.heading(&[point]) else {
                 continue;
-            }
+            };
+            let lines = lines(&at.results, point).into_iter().map(|line| Line {
+                line_ns_range: Some(at.line_ns_range()),
+                measurements: at.times.get(&(line.path, point)).copied(),
+                ..line
+            });
+            let lines: Vec<_> = lines.collect();
             if arguments.common.json {
                 json::print_lines(&lines)?;
-                continue;
+            } else {
+                print_table(&format!("{bytes} bytes, {heading}"), &lines)?;
             }
-            let heading = machine.map_or_else(String::new, |it| format!(", {}", it.heading()));
-            print_table(&format!("{} bytes{heading}", point.message_bytes), &lines)?;
-        }
-        if !arguments.common.json {
-            print_notes()?;
         }
     }
     Ok(())
 }
 
-fn lines(results: &Results, point: Point, line_ns: Option<[f64; 2]>) -> Vec<Line> {
+fn lines(results: &Results, point: Point) -> Vec<Line> {
     let samples = |name, figure: fn(&Figures) -> &Samples| results.get(&(name, point)).map(figure);
     let line = |path, protocols: Option<[&'static str; 2]>| {
         let all = |name| samples(name, |it| &it.all_cpu_s_per_gib);
@@ -265,7 +271,8 @@ fn lines(results: &Results, point: Point, line_ns: Option<[f64; 2]>) -> Vec<Line
         Line {
             path,
             message_bytes: point.message_bytes,
-            line_ns,
+            line_ns_range: None,
+            measurements: None,
             gb_per_s: gb_per_s.and_then(Samples::median),
             cpu_s_per_gib: all(path).and_then(Samples::median),
             gateway_cpu_s_per_gib: samples(path, |it| &it.cpu_s_per_gib).and_then(Samples::median),
@@ -377,7 +384,7 @@ mod tests {
             (("shm", point), figures(3.0, 0.25)),
             (("tcp->shm", point), figures(1.0, 1.5)),
         ]);
-        let lines = lines(&results, point, None);
+        let lines = lines(&results, point);
         let of = |path| lines.iter().find(|line| line.path == path).unwrap();
         assert_eq!(of("tcp->shm").cpu_of_direct, Some(1.5));
         // Two processors have time for 2 GiB per second.

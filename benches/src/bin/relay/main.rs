@@ -50,7 +50,8 @@ const POINTS: [Point; 6] = [
 #[derive(Debug, Parser)]
 #[command(name = "relay", args_conflicts_with_subcommands = true)]
 struct Arguments {
-    /// Print one line of JSON per relay and size instead of a table.
+    /// Print one line of JSON per relay and size instead of a table, and one more for each distance of the
+    /// processors from each other, where there were several.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -153,19 +154,19 @@ fn bench(arguments: &Arguments) -> io::Result<()> {
     }
     let points = arguments.rounds.points(&POINTS);
     let measured = rounds::run(&contestants, &points, &arguments.rounds)?;
-    let (all, machines) = (measured.all(), measured.by_machine());
+    let (all, distances) = (measured.all(), measured.by_distance());
     if arguments.json {
         report::print_json(&all, None)?;
     } else {
         report::print_table(&all, &points)?;
         report::print_notes(&all, &points)?;
     }
-    for machine in machines {
+    for at in distances {
         if arguments.json {
-            report::print_json(&machine.results, Some(machine.line_ns()))?;
-        } else {
-            println!("\nOf these, {}:", machine.heading());
-            report::print_table(&machine.results, &points)?;
+            report::print_json(&at.results, Some(at.line_ns_range()))?;
+        } else if let Some(heading) = at.heading(&points) {
+            println!("\nThe same {heading}:");
+            report::print_table(&at.results, &points)?;
         }
     }
     Ok(())

@@ -26,8 +26,8 @@ struct Line<'a> {
     messages_per_s: Option<f64>,
     half_rtt_us: Option<f64>,
     half_rtt_p99_us: Option<f64>,
-    /// On which machine, see [`OnMachine`](madgate_benches::measured::OnMachine); null of all that was measured.
-    line_ns: Option<[f64; 2]>,
+    /// At which distance, see [`AtDistance::line_ns`](madgate_benches::measured::AtDistance); null of all rounds.
+    line_ns_range: Option<[f64; 2]>,
 }
 
 /// One row of the table: what it shows of a point.
@@ -132,8 +132,8 @@ fn rows_of_all(results: &Results, points: &[Point]) -> Vec<Row> {
     measured.flat_map(rows_of).collect()
 }
 
-/// Prints one line of JSON for each relay and size.
-pub(crate) fn print_json(results: &Results, line_ns: Option<[f64; 2]>) -> io::Result<()> {
+/// Prints one line of JSON for each relay and size that was measured.
+pub(crate) fn print_json(results: &Results, line_ns_range: Option<[f64; 2]>) -> io::Result<()> {
     let mut sizes: Vec<usize> = results
         .keys()
         .map(|(_, point)| point.message_bytes)
@@ -141,8 +141,18 @@ pub(crate) fn print_json(results: &Results, line_ns: Option<[f64; 2]>) -> io::Re
     sizes.sort_unstable();
     sizes.dedup();
     let names = names(results).into_iter();
-    let lines = names.flat_map(|name| sizes.iter().map(move |bytes| line(name, *bytes, results)));
-    json::print_lines(lines.map(|line| Line { line_ns, ..line }))
+    let is_measured = |name: &str, bytes: usize| {
+        let mut measured = results.keys();
+        measured.any(|(relay, point)| *relay == name && point.message_bytes == bytes)
+    };
+    let lines = names.flat_map(|name| {
+        let measured = sizes.iter().filter(move |bytes| is_measured(name, **bytes));
+        measured.map(move |bytes| Line {
+            line_ns_range,
+            ..line(name, *bytes, results)
+        })
+    });
+    json::print_lines(lines)
 }
 
 /// The relays that were measured.
@@ -172,6 +182,6 @@ fn line<'a>(relay: &'static str, message_bytes: usize, results: &Results) -> Lin
             .flatten(),
         half_rtt_us: at(Measure::PingPong, |it| &it.half_rtt_us),
         half_rtt_p99_us: at(Measure::PingPong, |it| &it.half_rtt_p99_us),
-        line_ns: None,
+        line_ns_range: None,
     }
 }
