@@ -53,6 +53,26 @@ fn a_relay_is_measured_beside_another() {
 }
 
 #[test]
+fn a_reference_is_one_of_the_relays_that_are_measured() {
+    let relay = env!("CARGO_BIN_EXE_relay");
+    let output = run(relay, &["--relays", "madgate", "--reference", "bare"]);
+    assert!(!output.status.success() && output.stdout.is_empty());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("--reference bare"), "{said}");
+    let arguments = "--quick --relays bare bare-looking --reference bare --sizes 1024";
+    let arguments: Vec<_> = arguments.split(' ').collect();
+    let output = run(relay, &arguments);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && said.contains("compared with bare"),
+        "{said}"
+    );
+    // The other one has a ratio, and the reference none.
+    let row = said.lines().find(|line| line.starts_with("1 KiB,"));
+    assert_eq!(row.map(|row| row.matches('(').count()), Some(1), "{said}");
+}
+
+#[test]
 fn mistakes_are_told_before_anything_is_measured() {
     let benches = [
         env!("CARGO_BIN_EXE_bridges"),

@@ -59,6 +59,9 @@ struct Arguments {
     /// The relays to measure.
     #[arg(long, value_enum, value_delimiter = ',', num_args = 1.., default_values = ["madgate", "bare", "haproxy", "socat"])]
     relays: Vec<Relay>,
+    /// The relay that the others are compared with, one of those that are measured; haproxy, if none is named.
+    #[arg(long, value_enum, value_name = "RELAY", conflicts_with_all = ["json", "switches"])]
+    reference: Option<Relay>,
     /// How the gateway and the ends of madgate wait.
     #[arg(long, value_enum, default_value = "adaptive")]
     wait: Wait,
@@ -88,6 +91,29 @@ enum Relay {
     Socat,
     Uring,
     UringLooking,
+}
+
+impl Relay {
+    /// What is measured of it, where the ends of madgate and its gateway, and the `ends` of its peers, wait like
+    /// that.
+    fn contestant(self, wait: Wait, ends: Wait) -> Box<dyn Contestant> {
+        match self {
+            Self::Madgate => Box::new(forwarded("madgate", wait)),
+            Self::Bare => Box::new(Bare::Asleep(Calls::Ordinary, ends)),
+            Self::BareLooking => Box::new(Bare::Looking(Calls::Ordinary)),
+            Self::Haproxy => Box::new(Haproxy(Splice::Always, ends)),
+            Self::HaproxyPipes => Box::new(Haproxy(Splice::LargePipes, ends)),
+            Self::HaproxyAuto => Box::new(Haproxy(Splice::Auto, ends)),
+            Self::Socat => Box::new(socat::Socat(ends)),
+            Self::Uring => Box::new(Bare::Asleep(Calls::Uring, ends)),
+            Self::UringLooking => Box::new(Bare::Looking(Calls::Uring)),
+        }
+    }
+}
+
+/// madgate, between two networks over TCP.
+fn forwarded(name: &'static str, wait: Wait) -> Forwarded {
+    Forwarded::new(name, ["tcp", "tcp"], wait)
 }
 
 #[derive(Debug, Subcommand)]
@@ -126,28 +152,19 @@ fn bench(arguments: &Arguments) -> io::Result<()> {
             false => switches::print_table(&results),
         };
     }
-    let forwarded = |name| Forwarded::new(name, ["tcp", "tcp"], arguments.wait);
-    let mut contestants: Vec<Box<dyn Contestant>> = arguments
-        .relays
-        .iter()
-        .map(|relay| -> Box<dyn Contestant> {
-            match relay {
-                Relay::Madgate => Box::new(forwarded("madgate")),
-                Relay::Bare => Box::new(Bare::Asleep(Calls::Ordinary, arguments.ends)),
-                Relay::BareLooking => Box::new(Bare::Looking(Calls::Ordinary)),
-                Relay::Haproxy => Box::new(Haproxy(Splice::Always, arguments.ends)),
-                Relay::HaproxyPipes => Box::new(Haproxy(Splice::LargePipes, arguments.ends)),
-                Relay::HaproxyAuto => Box::new(Haproxy(Splice::Auto, arguments.ends)),
-                Relay::Socat => Box::new(socat::Socat(arguments.ends)),
-                Relay::Uring => Box::new(Bare::Asleep(Calls::Uring, arguments.ends)),
-                Relay::UringLooking => Box::new(Bare::Looking(Calls::Uring)),
-            }
-        })
-        .collect();
+    let contestant = |relay: Relay| relay.contestant(arguments.wait, arguments.ends);
+    let reference = contestant(arguments.reference.unwrap_or(Relay::Haproxy)).name();
+    let is_measured = |relay| arguments.relays.contains(&relay);
+    if !arguments.reference.is_none_or(is_measured) {
+        let why =
+            format!("--reference {reference}: it is none of the relays to measure (--relays)");
+        return Err(io::Error::other(why));
+    }
+    let mut contestants: Vec<_> = arguments.relays.iter().copied().map(contestant).collect();
     if !arguments.settings.is_empty() {
         let forwarded = Forwarded {
             settings: arguments.settings.clone(),
-            ..forwarded("madgate-set")
+            ..forwarded("madgate-set", arguments.wait)
         };
         forwarded.check()?;
         contestants.push(Box::new(forwarded));
@@ -158,15 +175,15 @@ fn bench(arguments: &Arguments) -> io::Result<()> {
     if arguments.json {
         report::print_json(&all, None)?;
     } else {
-        report::print_table(&all, &points)?;
-        report::print_notes(&all, &points)?;
+        report::print_table(&all, &points, reference)?;
+        report::print_notes(&all, &points, reference)?;
     }
     for at in distances {
         if arguments.json {
             report::print_json(&at.results, Some(at.line_ns_range()))?;
         } else if let Some(heading) = at.heading(&points) {
             println!("\nThe same {heading}:");
-            report::print_table(&at.results, &points)?;
+            report::print_table(&at.results, &points, reference)?;
         }
     }
     Ok(())

@@ -10,9 +10,6 @@ use madgate_benches::samples::Samples;
 use madgate_benches::table::Table;
 use serde::Serialize;
 
-/// The relay that others are compared with.
-const REFERENCE: &str = "haproxy";
-
 /// From this size on, what counts is bandwidth; below, messages per second.
 const LARGE_BYTES: usize = 64 * 1024;
 
@@ -74,13 +71,13 @@ fn named(bytes: usize) -> String {
 }
 
 const NOTES: &str = "\
-In parentheses: compared with haproxy, the median of the ratios of each round.
 * Each message framed on its own. The ends of a TCP relay write them in batches of 64 KiB:
   a relay has no messages of its own, and cannot do better.";
 
-/// Prints the table, of those of these points that were measured.
-pub(crate) fn print_table(results: &Results, points: &[Point]) -> io::Result<()> {
+/// Prints the table, of those of these points that were measured; other relays are compared with `reference`.
+pub(crate) fn print_table(results: &Results, points: &[Point], reference: &str) -> io::Result<()> {
     let names = names(results);
+    let reference = names.iter().copied().find(|name| *name == reference);
     let mut table = Table::new([""].iter().chain(&names).copied());
     let rows = rows_of_all(results, points);
     for row in &rows {
@@ -88,9 +85,9 @@ pub(crate) fn print_table(results: &Results, points: &[Point]) -> io::Result<()>
         let median = |name| samples(name).and_then(Samples::median);
         let ratio = |name| {
             samples(name)?
-                .ratios_to(samples(REFERENCE)?)
+                .ratios_to(samples(reference?)?)
                 .median()
-                .filter(|_| name != REFERENCE)
+                .filter(|_| Some(name) != reference)
         };
         let mut cells = vec![row.title.clone()];
         cells.extend(names.iter().map(|name| match (median(name), ratio(name)) {
@@ -106,7 +103,7 @@ pub(crate) fn print_table(results: &Results, points: &[Point]) -> io::Result<()>
 }
 
 /// Prints what is to be known of the table.
-pub(crate) fn print_notes(results: &Results, points: &[Point]) -> io::Result<()> {
+pub(crate) fn print_notes(results: &Results, points: &[Point], reference: &str) -> io::Result<()> {
     let (names, rows) = (names(results), rows_of_all(results, points));
     let spread = rows
         .iter()
@@ -114,7 +111,10 @@ pub(crate) fn print_notes(results: &Results, points: &[Point]) -> io::Result<()>
         .filter_map(|(row, name)| (row.figure)(results.get(&(name, row.point))?).spread())
         .fold(0.0, f64::max);
     let mut stdout = io::stdout().lock();
-    writeln!(stdout, "\n{NOTES}")?;
+    writeln!(
+        stdout,
+        "\nIn parentheses: compared with {reference}, the median of the ratios of each round.\n{NOTES}"
+    )?;
     if spread > 0.0 {
         let spread = spread * 100.0;
         writeln!(
