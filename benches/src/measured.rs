@@ -6,7 +6,6 @@
 //! is told by itself, too.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::RangeInclusive;
 
 use crate::contestant::Point;
 use crate::line::{Around, distances};
@@ -35,8 +34,8 @@ pub struct Rounds(Vec<Measured>);
 /// What was measured while the processors were at one distance.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AtDistance {
-    /// How long a cache line took from one processor to the other, in nanoseconds.
-    pub line_ns: RangeInclusive<f64>,
+    /// How long a cache line took from one processor to the other, in nanoseconds: the least and the most.
+    pub line_ns_range: [f64; 2],
     /// The medians of those that were measured in enough rounds (three), at points where there are others.
     /// They are of as many rounds as there were for each: what compares two of them has the ratio of their
     /// medians.
@@ -90,7 +89,7 @@ fn at_distance<'m>(measured: impl Iterator<Item = &'m Measured> + Clone) -> Opti
     let most = looks.max_by(f64::total_cmp)?;
     let gathered = gathered(told);
     Some(AtDistance {
-        line_ns: least..=most,
+        line_ns_range: [least, most],
         times: gathered
             .iter()
             .map(|(which, figures)| (*which, figures.count()))
@@ -111,16 +110,11 @@ impl AtDistance {
             .filter(|((_, point), _)| points.contains(point));
         let times = at_these.map(|(_, times)| *times);
         let (fewest, most) = (times.clone().min()?, times.max()?);
-        let [from, to] = self.line_ns_range();
+        let [from, to] = self.line_ns_range;
         Some(format!(
             "while a cache line took {from:.0} to {to:.0} ns from one processor to the other \
              (medians of {fewest} to {most} measurements, and ratios of medians)"
         ))
-    }
-
-    /// What a line of JSON says of it.
-    pub const fn line_ns_range(&self) -> [f64; 2] {
-        [*self.line_ns.start(), *self.line_ns.end()]
     }
 }
 
@@ -198,7 +192,7 @@ mod tests {
         let all = gb_per_s(&rounds.all(), "ours").unwrap();
         assert_eq!(all, Samples::of(vec![9.0, 3.0, 8.0, 5.0, 2.0, 7.0, 1.0]));
         let distances = rounds.by_distance();
-        let lines: Vec<_> = distances.iter().map(AtDistance::line_ns_range).collect();
+        let lines: Vec<_> = distances.iter().map(|at| at.line_ns_range).collect();
         assert_eq!(lines, [[60.0, 62.0], [190.0, 210.0]]);
         let of = |at: usize, name| gb_per_s(&distances[at].results, name);
         assert_eq!(of(0, "ours"), Some(Samples::of(vec![8.0])));

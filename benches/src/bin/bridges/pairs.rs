@@ -159,7 +159,7 @@ pub(crate) struct PairsArguments {
 struct Line {
     path: &'static str,
     message_bytes: usize,
-    /// At which distance, see [`AtDistance::line_ns`](madgate_benches::measured::AtDistance); null of all rounds.
+    /// At which distance, see [`AtDistance::line_ns_range`](madgate_benches::measured::AtDistance); null of all rounds.
     line_ns_range: Option<[f64; 2]>,
     /// How often it was measured there; null of all rounds.
     measurements: Option<usize>,
@@ -241,7 +241,7 @@ pub(crate) fn bench(arguments: &PairsArguments) -> io::Result<()> {
                 continue;
             };
             let lines = lines(&at.results, point).into_iter().map(|line| Line {
-                line_ns_range: Some(at.line_ns_range()),
+                line_ns_range: Some(at.line_ns_range),
                 measurements: at.times.get(&(line.path, point)).copied(),
                 ..line
             });

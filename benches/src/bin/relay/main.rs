@@ -178,12 +178,10 @@ fn bench(arguments: &Arguments) -> io::Result<()> {
         report::print_table(&all, &points, reference)?;
         report::print_notes(&all, &points, reference)?;
     }
-    for at in distances {
-        if arguments.json {
-            report::print_json(&at.results, Some(at.line_ns_range()))?;
-        } else if let Some(heading) = at.heading(&points) {
-            println!("\nThe same {heading}:");
-            report::print_table(&at.results, &points, reference)?;
+    for at in &distances {
+        match arguments.json {
+            true => report::print_json(&at.results, Some(at.line_ns_range))?,
+            false => report::print_distance(at, &points, reference)?,
         }
     }
     Ok(())

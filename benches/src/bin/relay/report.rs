@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use madgate_benches::Figures;
 use madgate_benches::contestant::{Measure, Point};
 use madgate_benches::json;
+use madgate_benches::measured::AtDistance;
 use madgate_benches::rounds::Results;
 use madgate_benches::samples::Samples;
 use madgate_benches::table::Table;
@@ -23,7 +24,7 @@ struct Line<'a> {
     messages_per_s: Option<f64>,
     half_rtt_us: Option<f64>,
     half_rtt_p99_us: Option<f64>,
-    /// At which distance, see [`AtDistance::line_ns`](madgate_benches::measured::AtDistance); null of all rounds.
+    /// At which distance, see [`AtDistance::line_ns_range`]; null of all rounds.
     line_ns_range: Option<[f64; 2]>,
 }
 
@@ -73,6 +74,15 @@ fn named(bytes: usize) -> String {
 const NOTES: &str = "\
 * Each message framed on its own. The ends of a TCP relay write them in batches of 64 KiB:
   a relay has no messages of its own, and cannot do better.";
+
+/// Prints the table of what was measured at one distance, of those of these points that were.
+pub(crate) fn print_distance(at: &AtDistance, points: &[Point], reference: &str) -> io::Result<()> {
+    let Some(heading) = at.heading(points) else {
+        return Ok(());
+    };
+    writeln!(io::stdout().lock(), "\nThe same {heading}:")?;
+    print_table(&at.results, points, reference)
+}
 
 /// Prints the table, of those of these points that were measured; other relays are compared with `reference`.
 pub(crate) fn print_table(results: &Results, points: &[Point], reference: &str) -> io::Result<()> {
