@@ -23,7 +23,7 @@ pub struct Counters {
     pub copies: u64,
     /// Bytes of them.
     pub copied_bytes: u64,
-    /// Data frames whose payload has passed from socket to socket without being read.
+    /// Data frames that left whose payload passed from socket to socket without being read.
     pub spliced_frames: u64,
     /// Times that a frame was copied because it had to wait and others needed the memory
     /// that it was in.
@@ -205,7 +205,6 @@ impl NetworkCounters {
 pub(crate) struct Tally {
     pub(crate) copies: AtomicU64,
     pub(crate) copied_bytes: AtomicU64,
-    pub(crate) spliced_frames: AtomicU64,
     pub(crate) parked_copies: AtomicU64,
     pub(crate) parked_bytes: AtomicU64,
     pub(crate) corrupt: AtomicU64,

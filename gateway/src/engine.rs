@@ -55,6 +55,8 @@ pub(crate) struct Engine {
     starving: AtomicUsize,
     /// Whether anything is limited to a rate.
     keeps_rates: bool,
+    /// Neighbours that are limited to one, as they are numbered.
+    limited: HashMap<(NetworkId, NodeId), usize>,
     /// Bytes from which on a payload may go straight to where it leaves from: into a slot where any
     /// of the networks lends these, or through a pipe.
     pub(crate) straight_from_bytes: usize,
@@ -240,15 +242,21 @@ impl Engine {
         } else {
             settings.splice_from_bytes
         };
-        let is_limited = |node| cluster.node_rate(node).is_some();
+        let known = &cluster;
+        let of_network = |hub: &Hub| {
+            let network = hub.network;
+            let nodes = known.nodes_on(network);
+            nodes.filter_map(move |node| Some(((network, node), known.node_rate(node)?)))
+        };
+        let (limited, neighbours): (Vec<_>, Vec<_>) = networks.iter().flat_map(of_network).unzip();
         let keeps_rates = rates.iter().any(Option::is_some)
             || shares.iter().any(|share| share.rate.is_some())
-            || networks
-                .iter()
-                .any(|hub| cluster.nodes_on(hub.network).any(is_limited));
+            || !neighbours.is_empty();
         let transit = Transit::new(Budget::new(promised_bytes))
             .with_shares(shares)
-            .with_groups(&rates);
+            .with_rates(&rates, &neighbours);
+        let limited = limited.into_iter().enumerate();
+        let limited = limited.map(|(at, neighbour)| (neighbour, at)).collect();
         let shared = Shared {
             transit,
             links: HashMap::default(),
@@ -275,6 +283,7 @@ impl Engine {
             draining: AtomicBool::new(false),
             starving: AtomicUsize::new(0),
             keeps_rates,
+            limited,
         }
     }
 
@@ -295,14 +304,14 @@ impl Engine {
         }
     }
 
-    /// How fast a link may be, together with the others of its network.
+    /// Whose rates a link shares: those of its network and, with what else leads there, of its
+    /// neighbour.
     pub(crate) fn limits_of(&self, request: LinkRequest) -> LinkLimits {
+        let mut networks = self.networks.iter();
+        let neighbour = (request.network, request.peer);
         LinkLimits {
-            rate: self.cluster.node_rate(request.peer),
-            group: self
-                .networks
-                .iter()
-                .position(|hub| hub.network == request.network),
+            network: networks.position(|hub| hub.network == request.network),
+            neighbour: self.limited.get(&neighbour).copied(),
         }
     }
 
@@ -506,7 +515,6 @@ impl Engine {
         let mut counters = Counters {
             copies: read(&self.tally.copies),
             copied_bytes: read(&self.tally.copied_bytes),
-            spliced_frames: read(&self.tally.spliced_frames),
             parked_copies: read(&self.tally.parked_copies),
             parked_bytes: read(&self.tally.parked_bytes),
             corrupt: read(&self.tally.corrupt),
@@ -542,6 +550,8 @@ impl Engine {
         let names: Vec<&str> = self.networks.iter().map(|hub| &*hub.name).collect();
         let way = |from, to| shared.transit.way(from, to);
         counters.pipelines = shared.pipelines.counters(&names, way);
+        let spliced = counters.pipelines.iter().map(|way| way.spliced_frames);
+        counters.spliced_frames = spliced.sum();
         counters
     }
 }

@@ -121,7 +121,10 @@ impl Engine {
         let mut stay = Stay::since(from.arrival(now));
         stay.is_spliced = memory.is_piped();
         let frame = Frame::new(memory, stay);
-        add(&self.networks[from.network].tally.received_frames, 1);
+        add(
+            &self.networks[from.network].tally.received_frames,
+            run.frames.into(),
+        );
         let mut shared = self.lock();
         self.take_run(&mut shared, from, run, run.bytes, frame, now, touched)
     }
@@ -145,7 +148,10 @@ impl Engine {
             return Ok(());
         }
         let mut run = *run;
-        if let Some(passage) = shared.transit.passage(from.transit, run.flow, run.label)
+        let passage = shared
+            .transit
+            .passage(from.transit, run.flow, run.label, now);
+        if let Some(passage) = passage
             && let Some(to) = shared.links.get(&passage.to)
         {
             if largest <= URGENT_FRAME_BYTES && to.bulk_slots().is_some() {
@@ -164,7 +170,7 @@ impl Engine {
                     most,
                 });
             }
-            if to.is_slow(now) {
+            if passage.is_held || to.is_slow(now) {
                 self.tally.note_parked(frame.detach());
             }
         }

@@ -12,7 +12,7 @@ use crossbeam_channel::Receiver as Mailbox;
 use madgate_gtm::Time;
 use madgate_tm::{LaneClass, Poller, Ready};
 
-use crate::counters::{add, read};
+use crate::counters::add;
 use crate::engine::{Engine, Hub, Touched};
 use crate::instruments::{Stage, Stopwatch};
 use crate::link::{LaneOutput, Link};
@@ -127,7 +127,7 @@ impl Sender {
         while let Ok(link) = self.handovers.try_recv() {
             progress = true;
             link.taken_over();
-            self.attend(&link);
+            self.attend(&link, false);
         }
         if self.hub().take_overflow() {
             progress = true;
@@ -142,7 +142,7 @@ impl Sender {
                     .collect()
             };
             for link in all {
-                self.attend(&link);
+                self.attend(&link, false);
             }
         }
         if progress {
@@ -151,8 +151,9 @@ impl Sender {
         progress
     }
 
-    /// Serves a link; lanes that take no more are waited for.
-    fn attend(&mut self, link: &Arc<Link>) {
+    /// Serves a link, which no longer stands among the timed ones where it `was_timed`; lanes that take no
+    /// more are waited for.
+    fn attend(&mut self, link: &Arc<Link>, was_timed: bool) {
         if link.is_closed() {
             self.let_go(link);
             return;
@@ -162,6 +163,9 @@ impl Sender {
         self.watch.end(Stage::HandingOver);
         let engine = Arc::clone(&self.engine);
         let mut output = engine.hold(link);
+        if was_timed {
+            output.timed_for = None;
+        }
         if let Some(at) = output.held_until {
             if output.timed_for.replace(at).is_none() {
                 self.timed.push_back(Arc::clone(link));
@@ -194,24 +198,15 @@ impl Sender {
 
     // ---- links that wait for a rate -------------------------------------------------------
 
-    /// Serves those that may go on; where one has sent, the next of its network may have its
-    /// turn. Returns whether it was time.
+    /// Serves those that may go on. Returns whether it was time.
     fn serve_timed(&mut self) -> bool {
         if self.timed_until.is_none_or(|at| at > self.engine.now()) {
             return false;
         }
+        self.timed_until = None;
         for _ in 0..self.timed.len() {
-            self.timed_until = None;
-            let sends = read(&self.hub().tally.sends);
-            for _ in 0..self.timed.len() {
-                let Some(link) = self.timed.pop_front() else {
-                    break;
-                };
-                self.engine.hold(&link).timed_for = None;
-                self.attend(&link);
-            }
-            if read(&self.hub().tally.sends) == sends {
-                break;
+            if let Some(link) = self.timed.pop_front() {
+                self.attend(&link, true);
             }
         }
         true

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use madgate_bmm::Copies;
-use madgate_gtm::transit::Lane;
+use madgate_gtm::transit::{Lane, LinkId};
 use madgate_tm::LaneClass;
 
 use crate::counters::add;
-use crate::engine::{Engine, Hub, Touched};
+use crate::engine::{Engine, Hub, Shared, Touched};
 use crate::fault::Fault;
 use crate::instruments::{Stage, Stopwatch};
 use crate::link::{Departed, LaneOutput, Link, Output};
@@ -97,6 +97,7 @@ impl Engine {
     fn fill(&self, hub: &Hub, link: &Link, output: &mut Output, touched: &mut Touched) {
         let now = self.rate_time();
         let mut shared = self.lock();
+        let (mut is_closed, mut has_turn) = (false, false);
         output.held_until = None;
         for Departed { departure, stay } in output.departed.drain(..) {
             let at = output.departed_at;
@@ -109,7 +110,14 @@ impl Engine {
             }
         }
         shared.note_queued();
-        let transit = &mut shared.transit;
+        let Shared { transit, links, .. } = &mut *shared;
+        let mut ask = |turns: [Option<LinkId>; 2]| {
+            for next in turns.into_iter().flatten() {
+                if let Some(next) = links.get(&next) {
+                    touched.add(next);
+                }
+            }
+        };
         if !output.urgent.is_blocked {
             link.push_control(output, |control| {
                 transit.poll_control(link.transit, control, CONTROL_BYTES);
@@ -124,24 +132,31 @@ impl Engine {
             if to.is_blocked || queued >= limit {
                 continue;
             }
-            let again = transit.poll_transmit(
+            let waits = transit.poll_transmit(
                 link.transit,
                 lane,
                 limit - queued,
                 now,
                 |frame, departure| {
+                    has_turn = true;
                     let stay = frame.stay;
                     let departed = Departed { departure, stay };
                     to.outbox
                         .push(frame.into_buffer(link.transit), Some(departed));
                 },
             );
-            if again.is_some() {
+            if waits.until.is_some() {
                 add(&hub.tally.held_back, 1);
             }
-            output.held_until = again.into_iter().chain(output.held_until).min();
+            output.held_until = waits.until.into_iter().chain(output.held_until).min();
+            has_turn |= waits.is_denied();
+            is_closed |= waits.is_closed;
+            ask(waits.turns_of);
         }
-        if output.held_until.is_some() {
+        if !has_turn {
+            ask(transit.pass_turns(link.transit));
+        }
+        if is_closed {
             // What comes for it will wait, and shall not keep the receivers' memory.
             link.slow_down(now);
         }
@@ -172,7 +187,8 @@ impl Engine {
         })?;
         let after = *output.outbox.counters();
         output.is_blocked = flushed.blocked;
-        if flushed.blocked {
+        // Who waits for it tries again and again, which is one time.
+        if flushed.blocked && !output.is_watched {
             add(&hub.tally.blocked, 1);
         }
         add(&hub.tally.sends, after.sends - before.sends);

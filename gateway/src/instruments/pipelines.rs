@@ -48,9 +48,10 @@ impl Stay {
         }
     }
 
-    /// It was copied because it had to wait, if any bytes were.
+    /// It was copied because it had to wait, if any bytes were: out of a pipe, where it was in one.
     pub(crate) fn note_parked(&mut self, bytes: usize) {
         if bytes > 0 {
+            self.is_spliced = false;
             let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
             self.parked.add(Copies::one(bytes));
         }

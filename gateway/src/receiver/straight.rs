@@ -20,7 +20,6 @@ use madgate_tm::{LaneReceiver, Piece, Pipe, Room};
 use super::Receiver;
 use super::input::Input;
 use super::memory::PARK_AFTER;
-use crate::counters::add;
 use crate::engine::Touched;
 use crate::fault::Fault;
 use crate::frame::{LentFrame, Memory};
@@ -170,9 +169,14 @@ impl Receiver {
         if !is_eligible || !is_longer || input.rules.lane != Lane::Bulk {
             return None;
         }
+        let now = self.engine.rate_time();
         let mut shared = self.engine.lock();
         let transit = &mut shared.transit;
-        let passage = transit.passage(input.link.transit, header.flow, header.label)?;
+        let passage = transit.passage(input.link.transit, header.flow, header.label, now)?;
+        if passage.is_held {
+            // It would keep its place until it may leave.
+            return None;
+        }
         let is_next = !transit.has_queued(passage.to, Lane::Bulk);
         let link = Arc::clone(shared.links.get(&passage.to)?);
         let takes_it = match link.bulk_slots() {
@@ -272,10 +276,7 @@ impl Receiver {
     fn memory_of(&self, place: Place) -> Memory {
         match place {
             Place::Slot(frame) => Memory::Lent(frame),
-            Place::Pipe(pipe) => {
-                add(&self.engine.tally.spliced_frames, 1);
-                Memory::Buffer(Buffer::of(Body::Piped(pipe)))
-            }
+            Place::Pipe(pipe) => Memory::Buffer(Buffer::of(Body::Piped(pipe))),
         }
     }
 

@@ -115,12 +115,10 @@ impl Receiver {
         if of_block > 0
             && let Some(coming) = &input.coming
         {
-            let flow = (coming.header.flow, coming.header.label);
-            let passage = self
-                .engine
-                .lock()
-                .transit
-                .passage(input.link.transit, flow.0, flow.1);
+            let Coming { header, .. } = coming;
+            let now = self.engine.rate_time();
+            let transit = &mut self.engine.lock().transit;
+            let passage = transit.passage(input.link.transit, header.flow, header.label, now);
             // What a frame that has begun costs is still counted as promised.
             let begun = match &input.straight {
                 Some(straight) => straight.charge(),

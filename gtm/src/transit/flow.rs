@@ -13,6 +13,8 @@ use crate::wire::{DESCRIPTOR_BYTES, FlowKey, HEADER_BYTES, Header, Opening, SMAL
 #[derive(Debug)]
 pub(super) struct Queued<B> {
     pub(super) frame: B,
+    /// The position behind it.
+    pub(super) end: u64,
     pub(super) bytes: usize,
     pub(super) charge: u64,
     pub(super) frames: u32,
@@ -28,6 +30,21 @@ pub(super) struct Queue<B> {
     pub(super) has_turn: bool,
     /// Whether it stands in the link's order of turns.
     pub(super) waits: bool,
+}
+
+impl<B> Queue<B> {
+    /// Where the first frame that waits ends. Nothing that comes later ends there or before, not even
+    /// behind an opening without a payload.
+    pub(super) fn end(&self) -> Option<u64> {
+        self.frames.front().map(|first| first.end)
+    }
+
+    /// It has no turn until something puts it into the link's order again.
+    pub(super) const fn leave(&mut self) {
+        self.deficit = 0;
+        self.has_turn = false;
+        self.waits = false;
+    }
 }
 
 impl<B> Default for Queue<B> {
@@ -164,15 +181,19 @@ impl<B> Flow<B> {
     }
 
     pub(super) fn queue(&mut self, lane: Lane) -> &mut Queue<B> {
-        self.queue_and_meter(lane).0
+        self.queues_and_meter(lane).0
     }
 
-    pub(super) fn queue_and_meter(&mut self, lane: Lane) -> (&mut Queue<B>, &mut Meter) {
-        let queue = match lane {
-            Lane::Urgent => &mut self.urgent,
-            Lane::Bulk => &mut self.bulk,
+    /// What waits for a lane, what waits for the other one, and its rate.
+    pub(super) fn queues_and_meter(
+        &mut self,
+        lane: Lane,
+    ) -> (&mut Queue<B>, &mut Queue<B>, &mut Meter) {
+        let (queue, other) = match lane {
+            Lane::Urgent => (&mut self.urgent, &mut self.bulk),
+            Lane::Bulk => (&mut self.bulk, &mut self.urgent),
         };
-        (queue, &mut self.meter)
+        (queue, other, &mut self.meter)
     }
 
     /// Whether something of it has come and not left: it waits for its turn, or for a rate.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::flow::Flow;
-use super::link::{Link, SPARE_CONTROL_FRAMES};
+use super::link::{Link, SPARE_CONTROL_FRAMES, Turn};
 use super::{LinkId, Outcome, Queued, Run, Transit};
 use crate::reassembly::Violation;
 use crate::time::Time;
@@ -90,6 +90,7 @@ impl<B> Transit<B> {
     fn enqueue_opening(&mut self, index: u32, header: &Header, frame: B, now: Time) -> Outcome {
         let queued = Queued {
             frame,
+            end: header.end_position(),
             bytes: header.frame_bytes(),
             charge: header.charge(),
             frames: 1,
@@ -132,6 +133,7 @@ impl<B> Transit<B> {
         flow.received += charge;
         let queued = Queued {
             frame,
+            end: run.end,
             bytes: run.bytes,
             charge,
             frames: run.frames,
@@ -217,8 +219,8 @@ impl<B> Transit<B> {
         let share = self.shares.get(usize::from(header.flow.channel));
         let share = share.copied().unwrap_or_default();
         let mut flow = Flow::new(serial, header, opening, from, to, share, now);
-        let group = |link| self.links.at(link).and_then(|link| link.group);
-        flow.way = self.ways.of(group(from), group(to));
+        let network = |link| self.links.at(link).and_then(|link| link.network);
+        flow.way = self.ways.of(network(from), network(to));
         self.budget.change(0, flow.outstanding());
         let index = if let Some(index) = self.vacant.pop() {
             self.flows[index as usize] = Some(flow);
@@ -239,12 +241,16 @@ impl<B> Transit<B> {
         let flow = self.flow_mut(index);
         flow.last_heard = now;
         let to = flow.to;
+        let turn = Turn {
+            flow: index,
+            weight: flow.weight,
+        };
         let queue = flow.queue(lane);
         queue.frames.push_back(queued);
         if !queue.waits {
             queue.waits = true;
             if let Some(link) = self.links.at_mut(to) {
-                link.turns_mut(lane).push_back(index);
+                link.turns_mut(lane).push(turn);
             }
         }
         Outcome::Send(to)
@@ -257,12 +263,10 @@ impl<B> Transit<B> {
         let Some(link) = self.links.at(flow.to) else {
             return false;
         };
-        let group = link
-            .group
-            .and_then(|group| self.groups.get(group)?.as_ref());
-        let is_paced = flow.meter.opens_at(now).is_some()
-            || link.meter.opens_at(now).is_some()
-            || group.is_some_and(|group| group.holds(flow.to, now));
+        let groups = link.groups.iter().flatten();
+        let mut groups = groups.filter_map(|group| self.groups.get(*group)?.as_ref());
+        let is_paced =
+            flow.meter.opens_at(now).is_some() || groups.any(|group| group.holds(flow.to, now));
         is_paced || now.since(link.last_departure) < MOVES_WITHIN
     }
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::Lane;
-use super::pace::{HeldBack, LinkLimits, Meter};
+use super::pace::{HeldBack, RATES_OF_LINK};
 use crate::time::Time;
 use crate::wire::{FlowKey, HEADER_BYTES};
 
@@ -80,6 +80,53 @@ impl Links {
     }
 }
 
+/// A flow that has its turn at a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Turn {
+    pub(super) flow: u32,
+    pub(super) weight: u32,
+}
+
+/// Flows that have something for one lane, in the order of their turns.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    order: VecDeque<Turn>,
+    /// Of all of them.
+    weight: u64,
+}
+
+impl Turns {
+    pub(super) fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
+    /// Whose turn it is.
+    pub(super) fn first(&self) -> Option<u32> {
+        self.order.front().map(|turn| turn.flow)
+    }
+
+    pub(super) const fn weight(&self) -> u64 {
+        self.weight
+    }
+
+    pub(super) fn push(&mut self, turn: Turn) {
+        self.weight += u64::from(turn.weight);
+        self.order.push_back(turn);
+    }
+
+    /// The first one has had its turn.
+    pub(super) fn take_first(&mut self) {
+        if let Some(turn) = self.order.pop_front() {
+            self.weight -= u64::from(turn.weight);
+        }
+    }
+
+    fn forget(&mut self, flow: u32) {
+        self.order.retain(|turn| turn.flow != flow);
+        self.weight = self.order.iter().map(|turn| u64::from(turn.weight)).sum();
+    }
+}
+
 /// How much each lane of a link has sent, in 256ths of a byte for each flow of weight 1 that waited.
 #[derive(Debug, Default)]
 struct LanesSent {
@@ -125,14 +172,14 @@ pub(super) struct Link {
     pub(super) credits: VecDeque<u32>,
     /// The flow whose frames were last found to be unknown.
     pub(super) last_stray: Option<(FlowKey, u32)>,
-    urgent_turns: VecDeque<u32>,
-    bulk_turns: VecDeque<u32>,
+    urgent_turns: Turns,
+    bulk_turns: Turns,
     /// What each lane has sent, by the weight of the flows that wait for it.
     sent: LanesSent,
-    /// Its own rate.
-    pub(super) meter: Meter,
-    /// Which others it shares a rate with.
-    pub(super) group: Option<usize>,
+    /// The network that it is of.
+    pub(super) network: Option<usize>,
+    /// The groups that it shares a rate with.
+    pub(super) groups: [Option<usize>; RATES_OF_LINK],
     /// Flows with something for it that must not send now.
     pub(super) held_back: HeldBack,
     /// When something has left over it.
@@ -140,24 +187,28 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn new(control_limit: usize, limits: LinkLimits) -> Self {
+    pub(super) fn new(
+        control_limit: usize,
+        network: Option<usize>,
+        groups: [Option<usize>; RATES_OF_LINK],
+    ) -> Self {
         Self {
             control: VecDeque::new(),
             control_limit,
             credits: VecDeque::new(),
             last_stray: None,
-            urgent_turns: VecDeque::new(),
-            bulk_turns: VecDeque::new(),
+            urgent_turns: Turns::default(),
+            bulk_turns: Turns::default(),
             sent: LanesSent::default(),
-            meter: Meter::new(limits.rate),
-            group: limits.group,
+            network,
+            groups,
             held_back: HeldBack::default(),
             last_departure: Time(0),
         }
     }
 
     /// The flows that have something for `lane`, in the order of their turns.
-    pub(super) const fn turns(&self, lane: Lane) -> &VecDeque<u32> {
+    pub(super) const fn turns(&self, lane: Lane) -> &Turns {
         match lane {
             Lane::Urgent => &self.urgent_turns,
             Lane::Bulk => &self.bulk_turns,
@@ -165,7 +216,7 @@ impl Link {
     }
 
     /// See [`turns`](Self::turns).
-    pub(super) const fn turns_mut(&mut self, lane: Lane) -> &mut VecDeque<u32> {
+    pub(super) const fn turns_mut(&mut self, lane: Lane) -> &mut Turns {
         match lane {
             Lane::Urgent => &mut self.urgent_turns,
             Lane::Bulk => &mut self.bulk_turns,
@@ -187,14 +238,14 @@ impl Link {
 
     /// Flows that may send again take their turns.
     pub(super) fn release_due(&mut self, now: Time) {
-        while let Some((flow, lane)) = self.held_back.pop_due(now) {
-            self.turns_mut(lane).push_back(flow);
+        while let Some((turn, lane)) = self.held_back.pop_due(now) {
+            self.turns_mut(lane).push(turn);
         }
     }
 
     pub(super) fn forget_turns(&mut self, flow: u32) {
-        self.urgent_turns.retain(|turn| *turn != flow);
-        self.bulk_turns.retain(|turn| *turn != flow);
+        self.urgent_turns.forget(flow);
+        self.bulk_turns.forget(flow);
         self.held_back.forget(flow);
     }
 }

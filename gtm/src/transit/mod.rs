@@ -37,8 +37,8 @@ use crate::wire::{FlowKey, HEADER_BYTES, Header, Kind, Refusal};
 use flow::{Flow, Queued};
 pub use link::LinkId;
 use link::{Link, Links};
-use pace::Group;
-pub use pace::{CATCH_UP, LinkLimits, Rate, Share};
+pub use pace::{CATCH_UP, LinkLimits, Rate, Share, Waits};
+use pace::{Group, RATES_OF_LINK};
 pub use ways::Way;
 use ways::Ways;
 
@@ -49,6 +49,17 @@ pub enum Lane {
     Urgent,
     /// The others.
     Bulk,
+}
+
+impl Lane {
+    /// The one that this is not.
+    #[must_use]
+    pub const fn other(self) -> Self {
+        match self {
+            Self::Urgent => Self::Bulk,
+            Self::Bulk => Self::Urgent,
+        }
+    }
 }
 
 /// Data frames of one flow that arrived together, next to each other, and go on together.
@@ -90,6 +101,8 @@ pub struct Passage {
     pub to: LinkId,
     /// Charged bytes that its source may still send.
     pub promised: u64,
+    /// Whether nothing of it may leave now, as it has used up its own rate.
+    pub is_held: bool,
 }
 
 /// Something that leaves; to be given back to [`Transit::handle_departure`].
@@ -136,8 +149,9 @@ pub struct Transit<B> {
     vacant: Vec<u32>,
     by_key: HashMap<FlowKey, u32>,
     links: Links,
-    /// Links that are limited together.
+    /// Links that share a rate: of networks, and behind them those to neighbours.
     groups: Vec<Option<Group>>,
+    networks: usize,
     /// What flows get, by channel.
     shares: Vec<Share>,
     budget: Budget,
@@ -158,6 +172,7 @@ impl<B> Transit<B> {
             by_key: HashMap::default(),
             links: Links::new(),
             groups: Vec::new(),
+            networks: 0,
             shares: Vec::new(),
             budget,
             last: None,
@@ -174,13 +189,16 @@ impl<B> Transit<B> {
         self
     }
 
-    /// Limits the links of each group (see [`LinkLimits`]) to a rate, where it has one, and notes
-    /// what waits between groups ([`way`](Self::way)).
+    /// Limits the links of each network and those to each neighbour (see [`LinkLimits`]) to a rate,
+    /// where it has one, and notes what waits between networks ([`way`](Self::way)).
     #[must_use]
-    pub fn with_groups(mut self, rates: &[Option<Rate>]) -> Self {
+    pub fn with_rates(mut self, networks: &[Option<Rate>], neighbours: &[Rate]) -> Self {
         debug_assert!(self.flows.is_empty(), "their ways would be forgotten");
-        self.groups = rates.iter().map(|rate| rate.map(Group::new)).collect();
-        self.ways = Ways::between(rates.len());
+        let neighbours = neighbours.iter().copied().map(Some);
+        let rates = networks.iter().copied().chain(neighbours);
+        self.groups = rates.map(|rate| rate.map(Group::new)).collect();
+        self.networks = networks.len();
+        self.ways = Ways::between(networks.len());
         self
     }
 
@@ -194,7 +212,13 @@ impl<B> Transit<B> {
     /// A link is up that may only be so fast.
     pub fn add_limited_link(&mut self, limits: LinkLimits) -> LinkId {
         let control_limit = self.budget.flow_limit() as usize + link::SPARE_CONTROL_FRAMES;
-        self.links.add(Link::new(control_limit, limits))
+        let neighbour = limits.neighbour.map(|at| self.networks + at);
+        // Who waits for its neighbour's rate takes no turn in its network.
+        let groups = [neighbour, limits.network].map(|group| {
+            group.filter(|group| self.groups.get(*group).is_some_and(Option::is_some))
+        });
+        self.links
+            .add(Link::new(control_limit, limits.network, groups))
     }
 
     /// A link is lost: its flows are forgotten, and the ends that are still reached are
@@ -206,7 +230,7 @@ impl<B> Transit<B> {
             return told;
         }
         for group in self.groups.iter_mut().flatten() {
-            group.forget(lost);
+            told.extend(group.pass_turn(lost));
         }
         for index in 0..self.flows.len() {
             let Some(flow) = &self.flows[index] else {
@@ -245,15 +269,22 @@ impl<B> Transit<B> {
         }
     }
 
-    /// How frames of a flow that carry `label` and come from `from` pass through; `None` when
+    /// How frames of a flow that carry `label` and come from `from` pass through `now`; `None` when
     /// no such opening is in force.
-    pub fn passage(&mut self, from: LinkId, flow: FlowKey, label: u32) -> Option<Passage> {
+    pub fn passage(
+        &mut self,
+        from: LinkId,
+        flow: FlowKey,
+        label: u32,
+        now: Time,
+    ) -> Option<Passage> {
         let index = self.find(flow)?;
         let flow = self.flow(index);
         let is_in_force = flow.label == label && flow.from == from;
         is_in_force.then(|| Passage {
             to: flow.to,
             promised: flow.granted - flow.received,
+            is_held: flow.meter.opens_at(now).is_some(),
         })
     }
 
@@ -306,6 +337,10 @@ impl<B> Transit<B> {
     }
 
     // ---- inside -----------------------------------------------------------------------
+
+    fn group(&mut self, at: Option<usize>) -> Option<&mut Group> {
+        self.groups.get_mut(at?)?.as_mut()
+    }
 
     fn find(&mut self, key: FlowKey) -> Option<u32> {
         if let Some((last, index)) = self.last

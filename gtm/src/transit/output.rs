@@ -1,6 +1,8 @@
 //! What leaves a gateway: control, data in turns, and the credit that its leaving frees.
 
-use super::{Departure, Lane, LinkId, Queued, Transit, link, pace};
+use super::link::Turn;
+use super::pace::Denied;
+use super::{Departure, Lane, LinkId, Queued, RATES_OF_LINK, Transit, Waits, link, pace};
 use crate::budget::GUARANTEED_BYTES;
 use crate::time::Time;
 
@@ -46,33 +48,16 @@ impl<B> Transit<B> {
         }
     }
 
-    /// Whether the link, or a group that it is in, has a rate.
+    /// Whether the link shares a rate.
     fn is_limited(&self, link: LinkId) -> bool {
-        let has_rate = |link: &link::Link| {
-            let group = link.group.and_then(|group| self.groups.get(group));
-            link.meter.has_rate() || group.is_some_and(Option::is_some)
-        };
-        self.links.at(link).is_some_and(has_rate)
-    }
-
-    /// The weights of the flows that wait for a lane, in all.
-    fn waiting_weight(&self, link: LinkId, lane: Lane) -> u64 {
-        let waiting = self
-            .links
-            .at(link)
-            .into_iter()
-            .flat_map(|link| link.turns(lane));
-        let weights = waiting.filter_map(|index| {
-            let flow = self.flows.get(*index as usize)?.as_ref()?;
-            Some(u64::from(flow.weight))
-        });
-        weights.sum()
+        let shares = |link: &link::Link| link.groups.iter().any(Option::is_some);
+        self.links.at(link).is_some_and(shares)
     }
 
     /// Takes what is next for `lane` of `link`, about `limit` bytes, flows taking turns
-    /// (deficit round robin). Returns when to ask again, if something waits that must not leave
-    /// now for a [rate](super::Rate): where links share one, ask for the others when one has
-    /// sent.
+    /// (deficit round robin). Where [rates](super::Rate) are kept, `take` may get less or nothing:
+    /// returned is what the rest waits for. Whoever could not be asked for anything
+    /// [passes its turns](Self::pass_turns).
     pub fn poll_transmit(
         &mut self,
         link: LinkId,
@@ -80,36 +65,101 @@ impl<B> Transit<B> {
         limit: usize,
         now: Time,
         take: impl FnMut(B, Departure),
-    ) -> Option<Time> {
-        let waiting = self.links.at_mut(link)?;
+    ) -> Waits {
+        let Some(waiting) = self.links.at_mut(link) else {
+            return Waits::default();
+        };
         waiting.release_due(now);
         if waiting.turns(lane).is_empty() {
-            return waiting.held_back.next();
+            return Waits {
+                until: waiting.held_back.next(),
+                ..Waits::default()
+            };
         }
-        if let Some(at) = waiting.meter.opens_at(now) {
-            return Some(at);
+        let groups = waiting.groups;
+        if groups == [None; RATES_OF_LINK] {
+            self.take_turns(link, lane, limit, now, take);
+            let held_back = self.links.at(link).map(|link| &link.held_back);
+            return Waits {
+                until: held_back.and_then(pace::HeldBack::next),
+                ..Waits::default()
+            };
         }
-        let number = waiting.group;
-        let group = number.and_then(|group| self.groups.get_mut(group)?.as_mut());
-        let limit = match group.map(|group| group.begin_turn(link, now)) {
-            None => limit,
-            Some(Ok(())) => limit.min(pace::LINK_QUANTUM_BYTES),
-            Some(Err(at)) => return Some(at),
-        };
-        let weight = self
-            .is_limited(link)
-            .then(|| self.waiting_weight(link, lane));
+        let weight = waiting.turns(lane).weight();
+        if let Err(waits) = self.begin_turns(link, groups, now) {
+            return waits;
+        }
+        let limit = limit.min(pace::LINK_QUANTUM_BYTES);
         let taken = self.take_turns(link, lane, limit, now, take);
-        let waiting = self.links.at_mut(link)?;
-        if let Some(weight) = weight {
-            waiting.note_sent(lane, taken, weight);
+        self.end_turns(link, lane, (taken, weight), now)
+    }
+
+    /// The link can send nothing now, whatever waits for it: others have its turns at the rates that it
+    /// shares. Returns those to ask now.
+    pub fn pass_turns(&mut self, link: LinkId) -> [Option<LinkId>; RATES_OF_LINK] {
+        let groups = self.links.at(link).map(|link| link.groups);
+        let groups = groups.unwrap_or_default();
+        groups.map(|group| self.group(group)?.pass_turn(link))
+    }
+
+    /// Whether all rates that the link shares allow it to send; else what it waits for.
+    fn begin_turns(
+        &mut self,
+        link: LinkId,
+        groups: [Option<usize>; RATES_OF_LINK],
+        now: Time,
+    ) -> Result<(), Waits> {
+        for at in 0..groups.len() {
+            let begun = self
+                .group(groups[at])
+                .map(|group| group.begin_turn(link, now));
+            let Some(Err(denied)) = begun else {
+                continue;
+            };
+            let mut waits = Waits::default();
+            match denied {
+                Denied::Rate(opens_at) => {
+                    waits.until = Some(opens_at);
+                    waits.is_closed = true;
+                }
+                Denied::Turn(first) => waits.turns_of[at] = Some(first),
+            }
+            for (group, turn_of) in groups.iter().zip(&mut waits.turns_of).skip(at + 1) {
+                *turn_of = self.group(*group).and_then(|group| group.pass_turn(link));
+            }
+            return Err(waits);
         }
+        Ok(())
+    }
+
+    /// The link has had its turn, and has sent so many bytes, while flows of this weight waited.
+    fn end_turns(
+        &mut self,
+        link: LinkId,
+        lane: Lane,
+        (taken, weight): (usize, u64),
+        now: Time,
+    ) -> Waits {
+        let mut waits = Waits::default();
+        let Some(waiting) = self.links.at_mut(link) else {
+            return waits;
+        };
+        waiting.note_sent(lane, taken, weight);
         let has_more = !waiting.turns(lane).is_empty();
-        let own = waiting.meter.opens_at(now).filter(|_| has_more);
-        let next = own.into_iter().chain(waiting.held_back.next()).min();
-        let group = number.and_then(|group| self.groups.get_mut(group)?.as_mut());
-        let shared = group.and_then(|group| group.end_turn(link, has_more, now));
-        next.into_iter().chain(shared).min()
+        let held_back = waiting.held_back.next();
+        let groups = waiting.groups;
+        for (group, turn_of) in groups.into_iter().zip(&mut waits.turns_of) {
+            let Some(group) = self.group(group) else {
+                continue;
+            };
+            *turn_of = group.end_turn(link, has_more);
+            if has_more {
+                waits.until = waits.until.max(group.opens_at(now));
+            }
+        }
+        waits.is_closed = waits.until.is_some();
+        waits.until = waits.until.into_iter().chain(held_back).min();
+        waits
     }
 
     /// Flows take turns until `limit` bytes are taken, nothing is left, or a rate says to wait.
@@ -128,25 +178,30 @@ impl<B> Transit<B> {
             let Some(waiting) = self.links.at_mut(link) else {
                 break;
             };
-            let Some(&index) = waiting.turns_mut(lane).front() else {
+            let Some(index) = waiting.turns(lane).first() else {
                 break;
             };
             let Some(Some(flow)) = self.flows.get_mut(index as usize) else {
-                waiting.turns_mut(lane).pop_front();
+                waiting.turns_mut(lane).take_first();
                 continue;
             };
+            let turn = Turn {
+                flow: index,
+                weight: flow.weight,
+            };
             if let Some(at) = flow.meter.opens_at(now) {
-                waiting.turns_mut(lane).pop_front();
-                waiting.held_back.push(at, index, lane);
+                waiting.turns_mut(lane).take_first();
+                waiting.held_back.push(at, turn, lane);
                 continue;
             }
-            let mut group = waiting
-                .group
-                .and_then(|group| self.groups.get_mut(group)?.as_mut());
+            let groups = waiting.groups;
             let serial = flow.serial;
             let way = flow.way;
             let quantum = link::QUANTUM_BYTES * flow.weight as usize;
-            let (queue, meter) = flow.queue_and_meter(lane);
+            let (queue, other, meter) = flow.queues_and_meter(lane);
+            // With a rate of its own, a flow gains nothing from what is small passing what is large.
+            let others = other.end().filter(|_| meter.has_rate());
+            let is_first = |end: u64| others.is_none_or(|others| end < others);
             if !queue.has_turn {
                 queue.deficit += quantum;
                 queue.has_turn = true;
@@ -156,6 +211,7 @@ impl<B> Transit<B> {
                 && meter.opens_at(now).is_none()
                 && let Some(first) = queue.frames.front()
                 && first.bytes <= queue.deficit
+                && is_first(first.end)
             {
                 let Some(first) = queue.frames.pop_front() else {
                     break;
@@ -163,11 +219,11 @@ impl<B> Transit<B> {
                 queue.deficit -= first.bytes;
                 taken += first.bytes;
                 meter.charge(first.bytes, now);
-                waiting.meter.charge(first.bytes, now);
-                is_open = waiting.meter.opens_at(now).is_none();
-                if let Some(group) = &mut group {
-                    group.charge(first.bytes, now);
-                    is_open &= group.is_open(now);
+                for group in groups.into_iter().flatten() {
+                    if let Some(Some(group)) = self.groups.get_mut(group) {
+                        group.charge(first.bytes, now);
+                        is_open &= group.opens_at(now).is_none();
+                    }
                 }
                 self.queued_bytes -= first.bytes as u64;
                 self.ways.unqueue(way, first.bytes);
@@ -176,6 +232,7 @@ impl<B> Transit<B> {
                     bytes,
                     charge,
                     frames,
+                    ..
                 } = first;
                 take(
                     frame,
@@ -188,19 +245,22 @@ impl<B> Transit<B> {
                     },
                 );
             }
-            let empty = queue.frames.is_empty();
-            if empty {
-                queue.deficit = 0;
-                queue.waits = false;
+            let is_over = queue.end().is_none_or(|end| !is_first(end));
+            if is_over {
+                queue.leave();
+                if others.is_some() && !std::mem::replace(&mut other.waits, true) {
+                    // What waits for the other lane is next.
+                    waiting.turns_mut(lane.other()).push(turn);
+                }
             } else if taken >= limit || !is_open || meter.opens_at(now).is_some() {
                 // Its turn goes on when the link takes more, or it may send again.
                 continue;
             }
             queue.has_turn = false;
             let turns = waiting.turns_mut(lane);
-            turns.pop_front();
-            if !empty {
-                turns.push_back(index);
+            turns.take_first();
+            if !is_over {
+                turns.push(turn);
             }
         }
         taken

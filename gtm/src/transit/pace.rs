@@ -1,9 +1,13 @@
 //! Limits on how fast frames leave, and shares of what is there.
 //!
-//! Three things can have a [`Rate`] of their own: a *group* of links (a network), a link (a
-//! neighbour) and a flow. What leaves is charged to all three, and nothing leaves while one of
-//! them is ahead of its rate. Credit follows by itself: what has not left frees no promise, so
-//! that the source of a flow that is held back is held back too, and nobody else.
+//! Three things can have a [`Rate`]: all links of a network, those to one neighbour, and a flow. What
+//! leaves is charged to all three, and nothing leaves while one of them is ahead of its rate. Credit
+//! follows by itself: what has not left frees no promise, so that the source of a flow that is held
+//! back is held back too, and nobody else.
+//!
+//! Links that share a rate take turns: each sends a quantum, and stands behind the others if it has
+//! more. Whose turn it is, is asked at once ([`Waits::turns_of`]), and who can send nothing passes it on
+//! ([`Transit::pass_turns`]), so that nobody waits for a clock while the rate allows more.
 //!
 //! Limits are kept over time, not frame by frame: a frame may leave as soon as those before it
 //! have been paid for, whatever its own size, and who comes late (because a thread was woken
@@ -14,17 +18,17 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::num::NonZeroU64;
 use std::time::Duration;
 
+#[cfg(doc)]
+use super::Transit;
+use super::link::Turn;
 use super::{Lane, LinkId};
 use crate::time::Time;
 
 /// What was not sent in this time may still be sent, faster than the rate.
 pub const CATCH_UP: Duration = Duration::from_nanos(CATCH_UP_NANOS);
 
-/// Bytes that a link sends in its turn, where a group of links is limited.
+/// Bytes that a link sends in its turn, where links share a rate.
 pub(super) const LINK_QUANTUM_BYTES: usize = 256 << 10;
-
-/// In what time a link takes its turn, or loses it.
-const TURN_WITHIN: Duration = Duration::from_millis(2);
 
 const CATCH_UP_NANOS: u64 = 10_000_000;
 const NANOS: u128 = 1_000_000_000;
@@ -72,13 +76,35 @@ impl Default for Share {
     }
 }
 
-/// How fast a link may be.
+/// With which others a link shares a rate, if these have one (see [`Transit::with_rates`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LinkLimits {
-    /// By itself.
-    pub rate: Option<Rate>,
-    /// Together with the others of this group.
-    pub group: Option<usize>,
+    /// All links of this network.
+    pub network: Option<usize>,
+    /// All links to this neighbour.
+    pub neighbour: Option<usize>,
+}
+
+/// How many rates a link may share.
+pub(super) const RATES_OF_LINK: usize = 2;
+
+/// What a link waits for after it was [asked](Transit::poll_transmit).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Waits {
+    /// When to ask again, if something must not leave now for a rate.
+    pub until: Option<Time>,
+    /// Whether that is a rate of the link's: nothing leaves by it until then.
+    pub is_closed: bool,
+    /// Links to ask now: it is their turn.
+    pub turns_of: [Option<LinkId>; RATES_OF_LINK],
+}
+
+impl Waits {
+    /// Whether the link was asked at a time that is not its own.
+    #[must_use]
+    pub fn is_denied(&self) -> bool {
+        self.is_closed || self.turns_of.iter().any(Option::is_some)
+    }
 }
 
 /// Keeps a rate: since when, or until when, everything that has left is paid for.
@@ -114,14 +140,21 @@ impl Meter {
     }
 }
 
-/// Links that share a rate: those that were told to wait take turns.
+/// Links that share a rate, and take turns.
 #[derive(Debug)]
 pub(super) struct Group {
     meter: Meter,
     /// Links with something to send, the next first.
     waiting: VecDeque<LinkId>,
-    /// When the first of them became the first.
-    first_since: Time,
+}
+
+/// Why a link may not send now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Denied {
+    /// More has left than the rate allows, up to this time.
+    Rate(Time),
+    /// It is the turn of this one.
+    Turn(LinkId),
 }
 
 impl Group {
@@ -129,83 +162,69 @@ impl Group {
         Self {
             meter: Meter::new(Some(rate)),
             waiting: VecDeque::new(),
-            first_since: Time(0),
         }
     }
 
-    /// Whether `link`, which has something to send, may do so; else when to ask again at the
-    /// latest: its turn may come sooner, when others have had theirs.
-    pub(super) fn begin_turn(&mut self, link: LinkId, now: Time) -> Result<(), Time> {
-        if let Some(at) = self.meter.opens_at(now) {
-            self.wait(link, now);
-            return Err(at);
-        }
-        // Whose neighbour takes nothing, or who has nothing any more, does not hold others up.
-        let open_since = self.first_since.max(self.meter.paid_until);
-        if self.waiting.front().is_some_and(|first| *first != link) {
-            if now.since(open_since) < TURN_WITHIN {
-                self.wait(link, now);
-                return Err(open_since + TURN_WITHIN);
-            }
-            self.waiting.pop_front();
-            self.first_since = now;
-        }
-        Ok(())
-    }
-
-    fn wait(&mut self, link: LinkId, now: Time) {
-        if self.waiting.is_empty() {
-            self.first_since = now;
-        }
+    /// Whether `link`, which has something to send, may do so; else it waits.
+    pub(super) fn begin_turn(&mut self, link: LinkId, now: Time) -> Result<(), Denied> {
+        let denied = match (self.meter.opens_at(now), self.waiting.front()) {
+            (Some(at), _) => Denied::Rate(at),
+            (None, Some(first)) if *first != link => Denied::Turn(*first),
+            (None, _) => return Ok(()),
+        };
         if !self.waiting.contains(&link) {
             self.waiting.push_back(link);
         }
+        Err(denied)
     }
 
     /// Whether `link` has something to send and waits for the rate to allow it.
     pub(super) fn holds(&self, link: LinkId, now: Time) -> bool {
-        !self.is_open(now) && self.waiting.contains(&link)
+        self.opens_at(now).is_some() && self.waiting.contains(&link)
     }
 
-    /// Whether `link` may go on with its turn.
-    pub(super) fn is_open(&self, now: Time) -> bool {
-        self.meter.opens_at(now).is_none()
+    /// When more may leave, if that is not yet.
+    pub(super) fn opens_at(&self, now: Time) -> Option<Time> {
+        self.meter.opens_at(now)
     }
 
     pub(super) fn charge(&mut self, bytes: usize, now: Time) {
         self.meter.charge(bytes, now);
     }
 
-    /// `link` has had its turn. With `has_more` it waits for another: when to ask for it.
-    pub(super) fn end_turn(&mut self, link: LinkId, has_more: bool, now: Time) -> Option<Time> {
-        self.forget(link);
-        self.first_since = now;
-        has_more.then(|| {
-            self.wait(link, now);
-            self.meter.opens_at(now).unwrap_or(now)
-        })
+    /// `link` has had its turn. With `has_more` it waits for another. Returns whose turn it is, if
+    /// that is somebody else.
+    pub(super) fn end_turn(&mut self, link: LinkId, has_more: bool) -> Option<LinkId> {
+        self.waiting.retain(|waiting| *waiting != link);
+        let next = self.waiting.front().copied();
+        if has_more {
+            self.waiting.push_back(link);
+        }
+        next
     }
 
-    /// `link` waits no longer.
-    pub(super) fn forget(&mut self, link: LinkId) {
-        self.waiting.retain(|waiting| *waiting != link);
+    /// `link` waits no longer. Returns whose turn it is, if it was that of `link`.
+    pub(super) fn pass_turn(&mut self, link: LinkId) -> Option<LinkId> {
+        let was_first = self.waiting.front() == Some(&link);
+        let next = self.end_turn(link, false);
+        next.filter(|_| was_first)
     }
 }
 
 /// Flows that wait until they may send again, the next first.
 #[derive(Debug, Default)]
-pub(super) struct HeldBack(BinaryHeap<Reverse<(Time, u32, Lane)>>);
+pub(super) struct HeldBack(BinaryHeap<Reverse<(Time, Turn, Lane)>>);
 
 impl HeldBack {
-    pub(super) fn push(&mut self, until: Time, flow: u32, lane: Lane) {
-        self.0.push(Reverse((until, flow, lane)));
+    pub(super) fn push(&mut self, until: Time, turn: Turn, lane: Lane) {
+        self.0.push(Reverse((until, turn, lane)));
     }
 
     /// One that may send again.
-    pub(super) fn pop_due(&mut self, now: Time) -> Option<(u32, Lane)> {
+    pub(super) fn pop_due(&mut self, now: Time) -> Option<(Turn, Lane)> {
         self.next().filter(|at| *at <= now)?;
-        let Reverse((_, flow, lane)) = self.0.pop()?;
-        Some((flow, lane))
+        let Reverse((_, turn, lane)) = self.0.pop()?;
+        Some((turn, lane))
     }
 
     /// When the next one may.
@@ -218,7 +237,7 @@ impl HeldBack {
     }
 
     pub(super) fn forget(&mut self, flow: u32) {
-        self.0.retain(|Reverse((_, other, _))| *other != flow);
+        self.0.retain(|Reverse((_, turn, _))| turn.flow != flow);
     }
 }
 

@@ -71,7 +71,7 @@ struct Gateway {
 
 impl Gateway {
     fn new(bytes: u64) -> Self {
-        let mut transit = Transit::new(Budget::new(bytes)).with_groups(&[None; 2]);
+        let mut transit = Transit::new(Budget::new(bytes)).with_rates(&[None; 2], &[]);
         let [near, far] = [NEAR, FAR].map(|group| Self::link_of(&mut transit, group));
         Self { transit, near, far }
     }
@@ -79,7 +79,10 @@ impl Gateway {
     /// A link of a group.
     fn link_of(transit: &mut Transit<u32>, group: usize) -> LinkId {
         let group = Some(group);
-        transit.add_limited_link(LinkLimits { rate: None, group })
+        transit.add_limited_link(LinkLimits {
+            network: group,
+            neighbour: None,
+        })
     }
 
     fn open_with(&mut self, header: &Header) -> Outcome {
@@ -177,7 +180,7 @@ fn a_flow_is_admitted_and_its_credit_passed_back() {
     );
     let passage = gateway
         .transit
-        .passage(gateway.near, key(1), LABEL)
+        .passage(gateway.near, key(1), LABEL, NOW)
         .unwrap();
     assert_eq!((passage.to, passage.promised), (to, 49_000));
     assert_eq!(gateway.forward(Lane::Urgent), [1]);
@@ -231,7 +234,7 @@ fn the_time_is_kept_that_flows_have_no_credit_and_whose_is_missing() {
     // The destination promises plenty, and this gateway has no memory for it.
     let mut gateway = Gateway::new(64 << 10);
     gateway.open(1, 1 << 30);
-    let passage = gateway.transit.passage(gateway.near, key(1), LABEL);
+    let passage = gateway.transit.passage(gateway.near, key(1), LABEL, NOW);
     let granted = OPENED + passage.unwrap().promised;
     gateway.run(1, OPENED, granted, Lane::Bulk).unwrap();
     let taken = gateway.take(Lane::Bulk, usize::MAX);
@@ -250,7 +253,7 @@ fn the_time_is_kept_that_flows_have_no_credit_and_whose_is_missing() {
     }
 
     // One that is forgotten meanwhile is parked no longer.
-    let passage = gateway.transit.passage(gateway.near, key(1), LABEL);
+    let passage = gateway.transit.passage(gateway.near, key(1), LABEL, NOW);
     let end = granted + passage.unwrap().promised;
     gateway.run(1, granted, end, Lane::Bulk).unwrap();
     assert_eq!(gateway.transit.counters().parked_flows, 1);

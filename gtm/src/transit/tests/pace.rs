@@ -1,5 +1,6 @@
 //! Rates and weights, in virtual time.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::super::{CATCH_UP, LinkLimits, Rate, Share};
@@ -35,14 +36,35 @@ struct World {
     /// Links whose neighbour takes nothing.
     blocked: Vec<usize>,
     sources: Vec<Source>,
+    /// Links to ask now.
+    touched: VecDeque<LinkId>,
+    /// Links to ask then.
+    timed: BTreeMap<LinkId, Time>,
     now: Time,
 }
 
 impl World {
-    fn new(shares: Vec<Share>, group: Option<Rate>, links: &[LinkLimits]) -> Self {
+    /// Links to neighbours that may be so fast each, over a network that may be so fast.
+    fn new(shares: Vec<Share>, network: Option<Rate>, neighbours: &[Option<Rate>]) -> Self {
+        let rated = neighbours.iter().enumerate();
+        let rated = rated.filter_map(|(at, rate)| Some((at, (*rate)?)));
+        let (places, rates): (Vec<_>, Vec<_>) = rated.unzip();
+        let links = (0..neighbours.len()).map(|at| LinkLimits {
+            network: Some(0),
+            neighbour: places.iter().position(|place| *place == at),
+        });
+        Self::of(shares, network, &rates, &links.collect::<Vec<_>>())
+    }
+
+    fn of(
+        shares: Vec<Share>,
+        network: Option<Rate>,
+        neighbours: &[Rate],
+        links: &[LinkLimits],
+    ) -> Self {
         let mut transit = Transit::new(Budget::new(64 << 20))
             .with_shares(shares)
-            .with_groups(&[group]);
+            .with_rates(&[network], neighbours);
         let near = transit.add_link();
         let far = links
             .iter()
@@ -54,6 +76,8 @@ impl World {
             far,
             blocked: Vec::new(),
             sources: Vec::new(),
+            touched: VecDeque::new(),
+            timed: BTreeMap::new(),
             now: Time(0),
         }
     }
@@ -111,8 +135,8 @@ impl World {
         self
     }
 
-    /// Sources send what they were promised a place for.
-    fn receive(&mut self) {
+    /// Sources hear what they were promised.
+    fn receive_nothing(&mut self) {
         let mut control = Vec::new();
         self.transit
             .poll_control(self.near, &mut control, usize::MAX);
@@ -121,6 +145,11 @@ impl World {
             let source = &mut self.sources[header.flow.source as usize];
             source.granted = header.offset;
         }
+    }
+
+    /// Sources send what they were promised a place for.
+    fn receive(&mut self) {
+        self.receive_nothing();
         for (number, source) in self.sources.iter_mut().enumerate() {
             while source.position + source.frame as u64 + 80 <= source.granted {
                 let run = Run {
@@ -134,47 +163,61 @@ impl World {
                     lane: source.lane,
                 };
                 source.position = run.end;
-                self.transit
-                    .handle_run(self.near, &run, number, self.now)
-                    .unwrap();
+                let outcome = self.transit.handle_run(self.near, &run, number, self.now);
+                assert_eq!(outcome.unwrap(), Outcome::Send(self.far[source.link]));
+                self.touched.push_back(self.far[source.link]);
             }
         }
     }
 
-    /// Every link sends what it may. Returns when to go on.
+    /// Whoever is to be asked sends what it may, and nobody else. Returns when to go on.
     fn send(&mut self) -> Option<Time> {
-        let mut next = None;
-        loop {
-            let mut departures = Vec::new();
-            for (number, link) in self.far.iter().enumerate() {
-                if self.blocked.contains(&number) {
-                    continue;
-                }
-                for lane in self.transit.lane_order(*link, self.now) {
-                    let sources = &mut self.sources;
-                    let again = self.transit.poll_transmit(
-                        *link,
-                        lane,
-                        1 << 20,
-                        self.now,
-                        |source, departure| {
-                            assert_eq!(sources[source].link, number);
-                            sources[source].left += departure.bytes as u64;
-                            departures.push(departure);
-                        },
-                    );
-                    next = again.into_iter().chain(next).min();
-                }
+        let now = self.now;
+        let due = self.timed.extract_if(.., |_, at| *at <= now);
+        self.touched.extend(due.map(|(link, _)| link));
+        while let Some(link) = self.touched.pop_front() {
+            while self.ask(link) {
+                self.receive();
             }
-            if departures.is_empty() {
-                return next;
-            }
-            next = None;
-            for departure in departures {
-                self.transit.handle_departure(&departure, self.now);
-            }
-            self.receive();
         }
+        self.timed.values().min().copied()
+    }
+
+    /// Asks one link. Returns whether it has sent anything.
+    fn ask(&mut self, link: LinkId) -> bool {
+        let Some(number) = self.far.iter().position(|far| *far == link) else {
+            return false;
+        };
+        let mut departures = Vec::new();
+        let mut is_denied = false;
+        if !self.blocked.contains(&number) {
+            for lane in self.transit.lane_order(link, self.now) {
+                let sources = &mut self.sources;
+                let take = |source: usize, departure: Departure| {
+                    assert_eq!(sources[source].link, number);
+                    sources[source].left += departure.bytes as u64;
+                    departures.push(departure);
+                };
+                let waits = self
+                    .transit
+                    .poll_transmit(link, lane, 1 << 20, self.now, take);
+                self.touched.extend(waits.turns_of.into_iter().flatten());
+                is_denied |= waits.is_denied();
+                if let Some(until) = waits.until {
+                    assert!(until > self.now, "nobody asks again and again");
+                    let known = self.timed.entry(link).or_insert(until);
+                    *known = until.min(*known);
+                }
+            }
+        }
+        if departures.is_empty() && !is_denied {
+            let passed = self.transit.pass_turns(link);
+            self.touched.extend(passed.into_iter().flatten());
+        }
+        for departure in &departures {
+            self.transit.handle_departure(departure, self.now);
+        }
+        !departures.is_empty()
     }
 
     /// Megabytes that each flow sends in a second, by a thread that is woken `late`.
@@ -183,7 +226,6 @@ impl World {
         self.receive();
         while self.now.since(start) < SECOND {
             let next = self.send().expect("every link is limited");
-            assert!(next > self.now, "nobody asks again and again");
             self.now = next + late;
         }
         let promised = self.transit.budget().promised();
@@ -206,11 +248,7 @@ fn assert_about(found: &[u64], expected: &[u64]) {
 #[test]
 fn a_link_keeps_to_its_rate() {
     for late in [Duration::ZERO, Duration::from_millis(1), CATCH_UP / 2] {
-        let limits = LinkLimits {
-            rate: rate(200),
-            group: None,
-        };
-        let world = World::new(Vec::new(), None, &[limits])
+        let world = World::new(Vec::new(), None, &[rate(200)])
             .open(1, 0)
             .open(1, 0);
         assert_about(&world.rates(late), &[100, 100]);
@@ -219,16 +257,12 @@ fn a_link_keeps_to_its_rate() {
 
 #[test]
 fn a_flow_keeps_to_its_rate_and_leaves_the_rest_to_others() {
-    let limits = LinkLimits {
-        rate: rate(200),
-        group: None,
-    };
     let slow = Share {
         rate: rate(10),
         ..Share::default()
     };
     let shares = vec![slow, Share::default()];
-    let world = World::new(shares, None, &[limits])
+    let world = World::new(shares, None, &[rate(200)])
         .open(0, 0)
         .open(1, 0)
         .open(0, 0);
@@ -237,30 +271,22 @@ fn a_flow_keeps_to_its_rate_and_leaves_the_rest_to_others() {
 
 #[test]
 fn flows_share_a_link_by_the_weight_of_their_channel() {
-    let limits = LinkLimits {
-        rate: rate(200),
-        group: None,
-    };
     let heavy = Share {
         weight: 3,
         rate: None,
     };
     let shares = vec![heavy, Share::default()];
-    let world = World::new(shares, None, &[limits]).open(0, 0).open(1, 0);
+    let world = World::new(shares, None, &[rate(200)]).open(0, 0).open(1, 0);
     assert_about(&world.rates(Duration::from_millis(1)), &[150, 50]);
 }
 
 #[test]
 fn small_messages_and_large_ones_share_a_link_by_weight_too() {
-    let limits = LinkLimits {
-        rate: rate(200),
-        group: None,
-    };
     let heavy = Share {
         weight: 3,
         rate: None,
     };
-    let of = |shares| World::new(shares, None, &[limits]);
+    let of = |shares| World::new(shares, None, &[rate(200)]);
     let world = of(vec![heavy, Share::default()])
         .open(0, 0)
         .open_small(1, 0);
@@ -279,11 +305,7 @@ fn small_messages_and_large_ones_share_a_link_by_weight_too() {
 
 #[test]
 fn links_of_a_group_share_its_rate_with_small_messages_and_large_ones() {
-    let limits = LinkLimits {
-        rate: None,
-        group: Some(0),
-    };
-    let world = World::new(Vec::new(), rate(200), &[limits; 2])
+    let world = World::new(Vec::new(), rate(200), &[None; 2])
         .open(1, 0)
         .open_small(1, 0)
         .open(1, 1);
@@ -293,11 +315,7 @@ fn links_of_a_group_share_its_rate_with_small_messages_and_large_ones() {
 
 #[test]
 fn links_of_a_group_share_its_rate_whatever_each_has() {
-    let limits = LinkLimits {
-        rate: None,
-        group: Some(0),
-    };
-    let world = World::new(Vec::new(), rate(300), &[limits; 3])
+    let world = World::new(Vec::new(), rate(300), &[None; 3])
         .open(1, 0)
         .open(1, 1)
         .open(1, 1)
@@ -308,11 +326,7 @@ fn links_of_a_group_share_its_rate_whatever_each_has() {
 
 #[test]
 fn a_link_that_takes_nothing_does_not_hold_up_its_group() {
-    let limits = LinkLimits {
-        rate: None,
-        group: Some(0),
-    };
-    let mut world = World::new(Vec::new(), rate(200), &[limits; 3])
+    let mut world = World::new(Vec::new(), rate(200), &[None; 3])
         .open(1, 0)
         .open(1, 1)
         .open(1, 2);
@@ -326,31 +340,135 @@ fn a_link_that_takes_nothing_does_not_hold_up_its_group() {
 
 #[test]
 fn a_link_has_a_rate_of_its_own_in_its_group() {
-    let free = LinkLimits {
-        rate: None,
-        group: Some(0),
+    for late in [Duration::ZERO, Duration::from_micros(100)] {
+        let world = World::new(Vec::new(), rate(200), &[rate(20), None])
+            .open(1, 0)
+            .open(1, 1);
+        assert_about(&world.rates(late), &[20, 180]);
+    }
+}
+
+#[test]
+fn two_links_to_a_neighbour_share_its_rate() {
+    let shared = LinkLimits {
+        network: Some(0),
+        neighbour: Some(0),
     };
-    let slow = LinkLimits {
-        rate: rate(20),
-        ..free
+    let other = LinkLimits {
+        neighbour: None,
+        ..shared
     };
-    let world = World::new(Vec::new(), rate(200), &[slow, free])
+    for network in [None, rate(200)] {
+        let links = [shared, shared, other];
+        let world = World::of(Vec::new(), network, &[rate(20).unwrap()], &links)
+            .open(1, 0)
+            .open(1, 1);
+        let world = match network {
+            Some(_) => world.open(1, 2),
+            None => world,
+        };
+        let expected = [10, 10, 180];
+        let rates = world.rates(Duration::from_micros(100));
+        assert_about(&rates, &expected[..rates.len()]);
+    }
+}
+
+/// Whoever waits for a turn is asked when it comes, and not when a clock says so.
+#[test]
+fn a_rate_that_allows_everything_holds_nothing_up() {
+    // All at one time, and nothing is promised anew as nothing is said to have left.
+    let mut world = World::new(Vec::new(), rate(1_000_000), &[None; 2])
         .open(1, 0)
         .open(1, 1);
-    assert_about(&world.rates(Duration::from_micros(100)), &[20, 180]);
+    world.now = Time(1_000_000_000);
+    world.receive();
+    let mut touched: VecDeque<LinkId> = world.far.iter().copied().collect();
+    let mut sent = Vec::new();
+    while let Some(link) = touched.pop_front() {
+        let mut bytes = 0;
+        let take = |_, departure: Departure| bytes += departure.bytes;
+        let waits = world
+            .transit
+            .poll_transmit(link, Lane::Bulk, 1 << 20, world.now, take);
+        assert_eq!((waits.until, waits.is_closed), (None, false));
+        touched.extend(waits.turns_of.into_iter().flatten());
+        if bytes > 0 {
+            sent.push(link);
+            touched.push_back(link);
+        } else if !waits.is_denied() {
+            let passed = world.transit.pass_turns(link);
+            touched.extend(passed.into_iter().flatten());
+        }
+    }
+    let waits = |link: &LinkId| world.transit.has_queued(*link, Lane::Bulk);
+    assert!(!world.far.iter().any(waits));
+    // The first has sent before the second was there. Then they alternate, while both have something.
+    let last = |link| sent.iter().rposition(|sender| *sender == link).unwrap();
+    let both = last(world.far[0]).min(last(world.far[1]));
+    assert!(both > 10, "{sent:?}");
+    let alternate = |pair: &[LinkId]| pair[0] != pair[1];
+    assert!(sent[1..both].windows(2).all(alternate), "{sent:?}");
+}
+
+/// A message is there when all before it are: under a rate of its own a flow only loses by sending what
+/// is small first.
+#[test]
+fn small_messages_of_a_flow_with_a_rate_do_not_pass_large_ones() {
+    for (share, order) in [
+        (Share::default(), [1, 2, 3, 0]),
+        (
+            Share {
+                rate: rate(1),
+                ..Share::default()
+            },
+            [0, 1, 2, 3],
+        ),
+    ] {
+        let mut world = World::new(vec![share], None, &[None]).open(0, 0);
+        world.receive_nothing();
+        let key = world.sources[0].key;
+        let mut position = 0;
+        for (number, lane) in [Lane::Bulk, Lane::Urgent, Lane::Urgent, Lane::Urgent]
+            .into_iter()
+            .enumerate()
+        {
+            let run = Run {
+                flow: key,
+                label: LABEL,
+                start: position,
+                end: position + 1080,
+                bytes: 1000,
+                largest: 1000,
+                frames: 1,
+                lane,
+            };
+            position = run.end;
+            let outcome = world
+                .transit
+                .handle_run(world.near, &run, number, world.now);
+            assert!(outcome.is_ok());
+        }
+        let mut left = Vec::new();
+        for _ in 0..100 {
+            for lane in world.transit.lane_order(world.far[0], world.now) {
+                let take = |number, _| left.push(number);
+                world
+                    .transit
+                    .poll_transmit(world.far[0], lane, 1 << 20, world.now, take);
+            }
+            world.now = world.now + Duration::from_millis(1);
+        }
+        assert_eq!(left, order);
+    }
 }
 
 #[test]
 fn flows_and_links_that_end_are_not_waited_for() {
-    let limits = LinkLimits {
-        rate: None,
-        group: Some(0),
-    };
     let slow = Share {
         rate: rate(1),
         ..Share::default()
     };
-    let mut world = World::new(vec![slow], rate(200), &[limits; 2])
+    let mut world = World::new(vec![slow], rate(200), &[None; 2])
         .open(0, 0)
         .open(1, 0)
         .open(1, 1);
@@ -378,11 +496,11 @@ fn flows_and_links_that_end_are_not_waited_for() {
 #[test]
 fn what_waits_for_a_rate_is_said_to_be_held() {
     let slow = Rate::from_bytes_per_second(10);
-    let mut transit: Transit<()> = Transit::new(Budget::new(1 << 20)).with_groups(&[slow]);
+    let mut transit: Transit<()> = Transit::new(Budget::new(1 << 20)).with_rates(&[slow], &[]);
     let near = transit.add_link();
     let far = transit.add_limited_link(LinkLimits {
-        rate: None,
-        group: Some(0),
+        network: Some(0),
+        neighbour: None,
     });
     let [first, second] = [1, 2].map(|source| opening_header(source, LABEL, 0));
     let mut open = |header: &Header, now| {
