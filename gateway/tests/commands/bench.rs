@@ -249,7 +249,8 @@ fn the_papers_figures_are_measured() {
     for point in &points {
         assert!(point["mb_per_s"].as_f64().unwrap() > 0.0, "{point}");
         assert!(point["predicted_mb_per_s"].as_f64().unwrap() > 0.0);
-        assert!(["tcp", "shm"].contains(&point["slower"].as_str().unwrap()));
+        let limits = ["tcp", "shm", "the switch"];
+        assert!(limits.contains(&point["limited_by"].as_str().unwrap()));
     }
     let back = points.iter().filter(|one| one["direction"] == "shm-to-tcp");
     assert_eq!(back.count(), 4);

@@ -15,7 +15,11 @@ const FAST: [&str; 8] = [
 ];
 
 fn world(right: &str) -> World {
-    let world = World::over(right, "10s");
+    world_with(right, "10s")
+}
+
+fn world_with(right: &str, link_timeout: &str) -> World {
+    let world = World::over(right, link_timeout);
     let text = fs::read_to_string(world.cluster()).unwrap();
     // The table of the channel ends where that of the first node begins.
     let text = text.replacen("[[node]]", &format!("{SLOW}\n# Who is here.\n[[node]]"), 1);
@@ -374,6 +378,20 @@ fn who_breaks_off_does_not_wait_for_a_node_that_says_nothing() {
     assert_eq!(ended.status.code(), Some(130), "{ended:?}");
     assert!(ended.stderr.contains("nothing was written"), "{ended:?}");
     assert_eq!(text(&world), before);
+    serve.kill();
+}
+
+/// Its link stays: whoever measures has to notice that nothing moves.
+#[test]
+fn a_node_that_is_stopped_in_the_middle_is_not_waited_for_for_ever() {
+    let world = world_with("tcp", "2s");
+    let (gateway, serve) = tunable(&world);
+    let tuner = world.start_tune(&["--budget", "10min", "--knobs", "gateway.depth"]);
+    // From here on nearly all of the time is for streams.
+    serve.wait_said(&["trial 2 of a0"]);
+    serve.signal(Signal::STOP);
+    tuner.end().failed_with(&["b0"]);
+    gateway.wait_said(&["back to the values of the file: its tuner has ended"]);
     serve.kill();
 }
 

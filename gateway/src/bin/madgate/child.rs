@@ -7,7 +7,7 @@
 use std::env;
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, parent_id};
 use std::path::{Path, PathBuf};
@@ -352,7 +352,10 @@ fn failure(name: &str, what: &str, log: Option<&Path>) -> Failure {
 /// The last lines of a log.
 fn tail(log: &Path) -> Option<String> {
     let mut text = Vec::new();
-    let file = fs::File::open(log).ok()?;
+    let mut file = fs::File::open(log).ok()?;
+    let bytes = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(bytes.saturating_sub(QUOTED_BYTES)))
+        .ok()?;
     file.take(QUOTED_BYTES).read_to_end(&mut text).ok()?;
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<&str> = text.lines().collect();
@@ -362,6 +365,8 @@ fn tail(log: &Path) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use super::*;
 
     #[test]
@@ -372,5 +377,16 @@ mod tests {
         family.kill();
         assert!(child.try_wait().unwrap().is_some());
         assert!(family.start(|| panic!("started")).is_err());
+    }
+
+    #[test]
+    fn the_end_of_a_long_log_is_quoted() {
+        let mut log = tempfile::NamedTempFile::new().unwrap();
+        for line in 0..20_000 {
+            writeln!(log, "line {line}").unwrap();
+        }
+        let tail = tail(log.path()).unwrap();
+        assert!(tail.ends_with("line 19998\nline 19999"), "{tail}");
+        assert_eq!(tail.lines().count(), QUOTED_LINES);
     }
 }

@@ -70,7 +70,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "NAME")]
     pub(super) load_channel: Option<String>,
     /// With loaded: the size of its messages, by default 1MiB.
-    #[arg(long, value_name = "SIZE", value_parser = message_size)]
+    #[arg(long, value_name = "SIZE", value_parser = load_size)]
     pub(super) load_size: Option<usize>,
     /// Says so often what has gone through, while a stream runs.
     #[arg(long, value_name = "TIME", value_parser = time)]
@@ -79,7 +79,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     pub(super) json: bool,
     /// Draws bars of text at the end.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "json")]
     pub(super) plot: bool,
     /// Draws a picture into this file.
     #[arg(long, value_name = "FILE")]
@@ -218,6 +218,13 @@ pub(crate) fn message_size(text: &str) -> Result<usize, String> {
         .ok()
         .filter(|bytes| *bytes <= MAX_MESSAGE_BYTES)
         .ok_or_else(|| format!("a message has at most {limit} here"))
+}
+
+fn load_size(text: &str) -> Result<usize, String> {
+    match message_size(text)? {
+        0 => Err("messages without bytes are no load".into()),
+        size => Ok(size),
+    }
 }
 
 fn packet_size(text: &str) -> Result<usize, String> {

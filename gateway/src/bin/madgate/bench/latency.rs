@@ -124,11 +124,18 @@ pub(super) struct Load<'a> {
 impl Load<'_> {
     /// What it reaches alone, in bytes per second.
     pub(super) fn alone(&self, plan: &Plan) -> Result<f64, Failure> {
+        if let Some(before) = plan.before() {
+            self.alone_for(before.time)?;
+        }
+        self.alone_for(plan.time)
+    }
+
+    fn alone_for(&self, time: Duration) -> Result<f64, Failure> {
         let stop = AtomicBool::new(false);
         let (tag, started) = (self.begin()?, Instant::now());
         let sent = thread::scope(|scope| {
             let sending = scope.spawn(|| self.send(None, &stop));
-            thread::sleep(plan.warm_up + plan.time);
+            thread::sleep(time);
             stop.store(true, Ordering::Relaxed);
             join(sending)
         })?;

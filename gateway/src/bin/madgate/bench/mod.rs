@@ -40,7 +40,7 @@ use chart::Chart;
 use finding::{Figures, Finding};
 use gateways::Gateways;
 use latency::Load;
-use partner::Partner;
+pub(crate) use partner::{Partner, stillness_limit};
 use progress::Progress;
 use watchdog::Watchdog;
 
@@ -53,38 +53,31 @@ const MAX_FLOWS: usize = 256;
 
 /// Messages per second of one message after another, as `tune` measures them.
 pub(crate) fn messages_per_s(
-    channel: &Channel,
-    node: NodeId,
+    partner: Partner<'_>,
     size: usize,
     [warm_up, time]: [Duration; 2],
 ) -> Result<f64, Failure> {
     let plan = Plan { warm_up, time };
-    let partner = Partner::among_others(channel, node);
     let progress = Progress::none();
     let found = stream::stream(partner, size, Direction::There, &plan, &progress)?;
     Ok(found.messages_per_s)
 }
 
 /// How long it takes until a message, or a burst of small ones, is there and checked.
-pub(crate) fn time_of_one(
-    channel: &Channel,
-    node: NodeId,
-    size: usize,
-) -> Result<Duration, Failure> {
+pub(crate) fn time_of_one(partner: Partner<'_>, size: usize) -> Result<Duration, Failure> {
     let started = Instant::now();
-    messages_per_s(channel, node, size, [Duration::ZERO; 2])?;
+    messages_per_s(partner, size, [Duration::ZERO; 2])?;
     Ok(started.elapsed())
 }
 
 /// The median half round trip of lone messages, in microseconds, as `tune` measures it.
 pub(crate) fn half_round_trip_us(
-    channel: &Channel,
-    node: NodeId,
+    partner: Partner<'_>,
     size: usize,
     [warm_up, time]: [Duration; 2],
 ) -> Result<f64, Failure> {
     let plan = Plan { warm_up, time };
-    let found = latency::pingpong(Partner::among_others(channel, node), size, &plan)?;
+    let found = latency::pingpong(partner, size, &plan)?;
     Ok(found.times.p50_us)
 }
 
@@ -150,11 +143,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
             kind.name()
         )));
     }
-    if let Some(path) = &arguments.svg {
-        // Where it cannot be written, that is said before anything is measured.
-        let file = fs::OpenOptions::new().append(true).create(true).open(path);
-        file.or_fail(|| format!("cannot write {}", path.display()))?;
-    }
     limits::raise_descriptors();
     let bench = Bench {
         arguments,
@@ -191,6 +179,7 @@ impl Bench<'_> {
     fn alone(mut self, path: &Path, node: &str, to: &str) -> Result<ExitCode, Failure> {
         let (cluster, own) = read_cluster(path, node)?;
         let to = other_than(&cluster, own, to)?;
+        self.try_svg()?;
         let session = join(&cluster, node)?;
         let channel = channel_to(&session, to, self.arguments.channel.as_deref())?;
         let partner = Partner::new(&channel, to);
@@ -328,8 +317,24 @@ impl Bench<'_> {
             if nodes[..at].contains(node) {
                 return Err(Failure::new(format!("--node names {node} twice")));
             }
+            if to.contains(node) {
+                return Err(Failure::new(format!(
+                    "{node} is both in --node and in --to: it is this process, which answers nobody"
+                )));
+            }
+        }
+        let ends_of = |flow: usize| (&nodes[flow % nodes.len()], &to[flow % to.len()]);
+        for flow in 0..flows {
+            let (from, to) = ends_of(flow);
+            if (0..flow).any(|other| ends_of(other) == (from, to)) {
+                return Err(Failure::new(format!(
+                    "there would be two flows from {from} to {to}: name each node once, or as many \
+                     others with --node"
+                )));
+            }
         }
         let (cluster, _) = read_cluster(path, &nodes[0])?;
+        self.try_svg()?;
         let mut sessions: Vec<Session> = Vec::new();
         for node in nodes {
             cluster.find_node(node)?;
@@ -437,6 +442,10 @@ impl Bench<'_> {
         finding.print(self.arguments.json)
     }
 
+    fn try_svg(&self) -> Result<(), Failure> {
+        self.arguments.svg.as_deref().map_or(Ok(()), try_svg)
+    }
+
     fn draw(self) -> Result<ExitCode, Failure> {
         if self.arguments.plot {
             print(&format!("\n{}", self.charted.text()))?;
@@ -448,6 +457,13 @@ impl Bench<'_> {
     }
 }
 
+/// Where a picture cannot be written, that is said before anything is measured.
+fn try_svg(path: &Path) -> Result<(), Failure> {
+    let file = fs::OpenOptions::new().append(true).create(true).open(path);
+    file.map(drop)
+        .or_fail(|| format!("cannot write {}", path.display()))
+}
+
 fn write_svg(path: &Path, charts: &[Chart]) -> Result<(), Failure> {
     let svg = chart::svg(charts)?;
     fs::write(path, svg).or_fail(|| format!("cannot write {}", path.display()))
@@ -455,7 +471,7 @@ fn write_svg(path: &Path, charts: &[Chart]) -> Result<(), Failure> {
 
 /// Ends this process when nothing moves in any of these sessions, which are of one cluster.
 fn watch_over(sessions: &[Session]) -> Result<Watchdog, Failure> {
-    let limit = partner::stillness_limit(sessions[0].cluster());
+    let limit = stillness_limit(sessions[0].cluster());
     Watchdog::start(sessions.to_vec(), limit)
 }
 

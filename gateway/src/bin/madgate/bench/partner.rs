@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use madgate_vchannel::{Channel, Cluster, Delivery, NodeId, Progress, Unpacking};
 
 use crate::failure::Failure;
-use crate::motion::Motion;
+use crate::motion::{Beside, Motion};
 use crate::service::order::{Answer, Order, Report};
 use crate::service::pattern::{Check, Messages};
 use crate::service::talk::{self, Incoming, send_payload, send_payload_tracked};
@@ -26,11 +26,11 @@ const REPEAT_AFTER: Duration = Duration::from_millis(250);
 
 /// A node that is measured with, over a channel. One thread at a time listens on a channel.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Partner<'a> {
+pub(crate) struct Partner<'a> {
     pub(super) channel: &'a Channel,
     pub(super) node: NodeId,
-    /// Whether nobody else sends anything between both ends: then what moves is the bench's.
-    is_alone: bool,
+    /// What others send between both ends, if they do: what moves beyond that is the bench's.
+    beside: Option<Beside>,
 }
 
 /// What comes from the other end while it sends messages.
@@ -45,16 +45,16 @@ impl<'a> Partner<'a> {
         Self {
             channel,
             node,
-            is_alone: true,
+            beside: None,
         }
     }
 
-    /// One that others talk with too.
-    pub(super) const fn among_others(channel: &'a Channel, node: NodeId) -> Self {
+    /// One that others talk with too, as much as that.
+    pub(crate) const fn among_others(channel: &'a Channel, node: NodeId, beside: Beside) -> Self {
         Self {
             channel,
             node,
-            is_alone: false,
+            beside: Some(beside),
         }
     }
 
@@ -79,14 +79,14 @@ impl<'a> Partner<'a> {
     ) -> Result<Option<u64>, Failure> {
         let tag = RandomState::new().build_hasher().finish();
         let mut deadline = Instant::now() + limit;
-        let mut motion = Motion::from(self.progress());
+        let mut motion = self.motion();
         let mut last: Option<Delivery> = None;
         while Instant::now() < deadline {
             // One that is on its way still, as slowly as that may be, is not overdue.
             if let Some(order) = &last
                 && !order.is_delivered()?
             {
-                if self.is_alone && motion.has_moved(self.progress()) {
+                if motion.has_moved(self.progress()) {
                     deadline = Instant::now() + limit;
                 }
             } else {
@@ -171,12 +171,10 @@ impl<'a> Partner<'a> {
         }
     }
 
-    pub(super) fn send_stop(&self, tag: u64) -> Result<(), Failure> {
-        Ok(talk::send(
-            self.channel,
-            self.node,
-            Order::Stop.encode(tag),
-        )?)
+    /// Ends what was ordered; what is said then is for whoever takes what is sent.
+    pub(super) fn send_stop(&self, tag: u64) -> Result<Delivery, Failure> {
+        let stop = Order::Stop.encode(tag);
+        Ok(talk::send_tracked(self.channel, self.node, stop)?)
     }
 
     pub(super) fn payload(&self, messages: &Messages, sequence: u64) -> Result<(), Failure> {
@@ -271,7 +269,7 @@ impl<'a> Partner<'a> {
     }
 
     /// The next message of the other end, for as long as anything moves: what it answers may still be on
-    /// its way there. `None` when nothing has for too long, or, among others, when none comes for so long.
+    /// its way there. `None` when nothing has for too long.
     fn next_unless_still(&self) -> Result<Option<Unpacking<'a>>, Failure> {
         let look = self.silence_limit() / LOOKS;
         let next = self.next(Instant::now() + look)?;
@@ -291,22 +289,30 @@ impl<'a> Partner<'a> {
         Ok(arrived?.is_some())
     }
 
-    /// Looks again and again, until something is found or nothing has moved for too long: among others,
-    /// until so long has passed.
+    /// Looks again and again, until something is found or nothing has moved for too long.
     fn unless_still<T>(
         &self,
         mut look: impl FnMut() -> Result<Option<T>, Failure>,
     ) -> Result<Option<T>, Failure> {
-        let (mut motion, mut since) = (Motion::from(self.progress()), Instant::now());
+        let (mut motion, mut since) = (self.motion(), Instant::now());
         while since.elapsed() < self.silence_limit() {
             if let Some(found) = look()? {
                 return Ok(Some(found));
             }
-            if self.is_alone && motion.has_moved(self.progress()) {
+            if motion.has_moved(self.progress()) {
                 since = Instant::now();
             }
         }
         Ok(None)
+    }
+
+    /// What moves from now on.
+    fn motion(&self) -> Motion {
+        let now = self.progress();
+        match self.beside {
+            Some(beside) => Motion::among_others(now, beside),
+            None => Motion::from(now),
+        }
     }
 
     /// How far everything has come between both ends.
@@ -350,7 +356,7 @@ impl<'a> Partner<'a> {
 }
 
 /// How long nothing may move at all. Who waits for an answer gives up sooner, and says for which.
-pub(super) fn stillness_limit(cluster: &Cluster) -> Duration {
+pub(crate) fn stillness_limit(cluster: &Cluster) -> Duration {
     let silence = cluster.link_timeout() + SILENCE_MARGIN;
     // Who waits looks a few times longer than that.
     silence + silence / LOOKS * 2 + STILLNESS_MARGIN

@@ -33,19 +33,35 @@ pub(super) fn stream(
     if !plan.warm_up.is_zero() {
         run(plan.warm_up, &Progress::none())?;
     }
-    let (sent, received, took) = run(plan.time, progress)?;
-    let messages = sent + received;
-    let bytes = |messages: u64| messages * count(size);
+    let [there, back] = run(plan.time, progress)?;
+    let rate = |gone: Gone| mb_per_s(gone.messages * count(size), gone.took);
+    let [there_mb_per_s, back_mb_per_s] = [there, back].map(rate);
+    let per_s = [there, back].map(|gone| per_second(gone.messages, gone.took));
     Ok(Throughput {
         message_bytes: size,
         direction,
-        messages,
-        seconds: took.as_secs_f64(),
-        mb_per_s: mb_per_s(bytes(messages), took),
-        messages_per_s: per_second(messages, took),
-        there_mb_per_s: mb_per_s(bytes(sent), took),
-        back_mb_per_s: mb_per_s(bytes(received), took),
+        messages: there.messages + back.messages,
+        seconds: there.took.max(back.took).as_secs_f64(),
+        mb_per_s: there_mb_per_s + back_mb_per_s,
+        messages_per_s: per_s.iter().sum(),
+        there_mb_per_s,
+        back_mb_per_s,
     })
+}
+
+/// What has gone through in one direction, until all of it was there. One may be through long before the
+/// other.
+#[derive(Debug, Clone, Copy)]
+struct Gone {
+    messages: u64,
+    took: Duration,
+}
+
+impl Gone {
+    /// Nothing, as nothing was to go.
+    const fn nothing(took: Duration) -> Self {
+        Self { messages: 0, took }
+    }
 }
 
 /// Streams there for a while; the time counts until the other end has checked everything.
@@ -54,7 +70,7 @@ fn there(
     size: usize,
     time: Duration,
     progress: &Progress,
-) -> Result<(u64, u64, Duration), Failure> {
+) -> Result<[Gone; 2], Failure> {
     let message_bytes = count(size);
     let messages = Messages::new(size);
     let tag = partner.order(Order::Sink { message_bytes })?;
@@ -62,18 +78,22 @@ fn there(
     let note = |bytes| progress.note(bytes);
     let sent = send_for(partner, &messages, started, time, note)?;
     partner.stop_counting(tag, sent)?;
-    Ok((sent, 0, started.elapsed()))
+    let took = started.elapsed();
+    let there = Gone {
+        messages: sent,
+        took,
+    };
+    Ok([there, Gone::nothing(took)])
 }
 
-/// Streams back for a while, or in both directions; the time counts until both ends have
-/// checked everything.
+/// Streams back for a while, or in both directions; the time of each counts until everything is there.
 fn back(
     partner: Partner<'_>,
     size: usize,
     direction: Direction,
     time: Duration,
     progress: &Progress,
-) -> Result<(u64, u64, Duration), Failure> {
+) -> Result<[Gone; 2], Failure> {
     let message_bytes = count(size);
     let is_both = direction == Direction::Both;
     let messages = Messages::new(size);
@@ -85,28 +105,37 @@ fn back(
     let started = progress.begin();
     // What has gone there since the last message came back.
     let gone = AtomicU64::new(0);
-    let (sent, (received, report)) = thread::scope(|scope| -> Result<_, Failure> {
+    let (there, (received, report)) = thread::scope(|scope| -> Result<_, Failure> {
         let sending = scope.spawn(|| {
-            let sent = if is_both {
-                let note = |bytes| {
-                    gone.fetch_add(bytes, Ordering::Relaxed);
-                };
-                send_for(partner, &messages, started, time, note)?
-            } else {
+            if !is_both {
                 thread::sleep(time);
-                0
+                partner.send_stop(tag)?;
+                return Ok(Gone::nothing(time));
+            }
+            let note = |bytes| {
+                gone.fetch_add(bytes, Ordering::Relaxed);
             };
-            partner.send_stop(tag)?;
-            Ok(sent)
+            let messages = send_for(partner, &messages, started, time, note)?;
+            // Behind everything else.
+            let stop = partner.send_stop(tag)?;
+            if !partner.arrives(&stop)? {
+                return Err(partner.silence());
+            }
+            let took = started.elapsed();
+            Ok(Gone { messages, took })
         });
         let taken = partner.take_stream(tag, size, || {
             progress.note(message_bytes + gone.swap(0, Ordering::Relaxed));
         });
         Ok((join(sending)?, taken?))
     })?;
+    let back = Gone {
+        messages: received,
+        took: started.elapsed(),
+    };
     let Report { arrived, wrong, .. } = report;
-    all_arrived(sent, arrived, wrong)?;
-    Ok((sent, received, started.elapsed()))
+    all_arrived(there.messages, arrived, wrong)?;
+    Ok([there, back])
 }
 
 /// Sends until `time` after `started`, some at least; how many messages. `note` is told of the bytes

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::report::{Report, changed, different, named, step};
-use super::search::{Standing, Step};
+use super::search::{Standing, Step, Verdict};
 use super::statistics::Estimate;
 use crate::units::{counted, duration};
 
@@ -53,7 +53,17 @@ pub(crate) fn page(report: &Report<'_>) -> String {
     }
     figures(report, &mut page);
     changes(report, &mut page);
-    plot(&marks(report), &mut page);
+    let is_sweep = report
+        .outcome
+        .steps
+        .iter()
+        .any(|step| matches!(step, Step::Swept { .. }));
+    let beside = if is_sweep {
+        "the median of each round"
+    } else {
+        "what was in force"
+    };
+    plot(&marks(report), beside, &mut page);
     page.push_str("<h2>What was tried</h2>\n<ol class=\"log\">\n");
     for found in &report.outcome.steps {
         let _ = writeln!(page, "<li>{}</li>", escape(&step(&report.choices, found)));
@@ -132,8 +142,10 @@ fn marks(report: &Report<'_>) -> Vec<Mark> {
             Step::Swept { point, ratio } => Some(Mark {
                 name: changed(choices, point),
                 median: ratio.median,
-                interval: interval(ratio),
-                class: if *point == report.point() {
+                // Of one round there is none.
+                interval: interval(ratio).filter(|_| ratio.figures > 1),
+                class: if matches!(report.verdict(), Verdict::Better { point: better, .. } if better == point)
+                {
                     "taken"
                 } else {
                     "left"
@@ -147,8 +159,8 @@ fn marks(report: &Report<'_>) -> Vec<Mark> {
     marks
 }
 
-/// Each value with its median and interval, beside what was in force.
-fn plot(marks: &[Mark], page: &mut String) {
+/// Each value with its median and interval, beside what it was compared with.
+fn plot(marks: &[Mark], beside: &str, page: &mut String) {
     if marks.is_empty() {
         return;
     }
@@ -166,8 +178,9 @@ fn plot(marks: &[Mark], page: &mut String) {
     let height = (lines + 2.0) * LINE;
     let _ = write!(
         page,
-        "<h2>How many times as good</h2>\n<p>Beside what was in force: a dot is the median, a line \
-         the interval that the true one is in; green was taken over, grey only looked at.</p>\n\
+        "<h2>How many times as good</h2>\n<p>Beside {beside}: a dot is the median, a line the interval \
+         that the true one is in (how surely, the list below says); green was taken over, grey only \
+         looked at.</p>\n\
          <svg viewBox=\"0 0 {WIDTH} {height}\" width=\"100%\" role=\"img\" \
          aria-label=\"ratios with their intervals\">\n"
     );

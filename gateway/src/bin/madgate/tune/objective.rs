@@ -125,9 +125,7 @@ impl Objective {
             let (Gauge::Stream(size) | Gauge::Pingpong(size)) = *gauge;
             let once = || {
                 let within = deadline.saturating_duration_since(Instant::now());
-                route.keeping(Some(within), |channel, to| {
-                    bench::time_of_one(channel, to, size)
-                })
+                route.keeping(Some(within), |to| bench::time_of_one(to, size))
             };
             once()?;
             once()
@@ -147,13 +145,13 @@ impl Objective {
         let mut figures = Vec::with_capacity(self.gauges.len());
         for gauge in &self.gauges {
             route.keep()?;
-            figures.push(route.keeping(None, |channel, to| match *gauge {
+            figures.push(route.keeping(None, |to| match *gauge {
                 Gauge::Stream(size) => {
                     // Empty messages have no bytes; those count that there were.
                     let bytes = float(count(size.max(1)));
-                    Ok(bench::messages_per_s(channel, to, size, times)? * bytes / 1e6)
+                    Ok(bench::messages_per_s(to, size, times)? * bytes / 1e6)
                 }
-                Gauge::Pingpong(size) => bench::half_round_trip_us(channel, to, size, times),
+                Gauge::Pingpong(size) => bench::half_round_trip_us(to, size, times),
             })?);
         }
         Ok(figures)

@@ -53,7 +53,9 @@ impl Report<'_> {
     /// The point that looked best, whether surely or not.
     pub(crate) fn point(&self) -> Vec<usize> {
         match &self.outcome.verdict {
-            Verdict::Better { point, .. } | Verdict::Unsure { point, .. } => point.clone(),
+            Verdict::Better { point, .. }
+            | Verdict::Unsure { point, .. }
+            | Verdict::Failed { point, .. } => point.clone(),
             Verdict::NothingHelps => self.present(),
         }
     }
@@ -98,7 +100,10 @@ impl Report<'_> {
 
     /// Whether time was over before anything was compared with what is there.
     fn has_tried_nothing(&self) -> bool {
-        self.outcome.steps.is_empty() && self.outcome.unseen > 0
+        let present = self.present();
+        let is_of_present =
+            |step: &Step| matches!(step, Step::Swept { point, .. } if *point == present);
+        self.outcome.steps.iter().all(is_of_present) && self.outcome.unseen > 0
     }
 
     /// What it comes to, in one sentence.
@@ -113,6 +118,9 @@ impl Report<'_> {
                 format!(
                     "not surely better, so what is there stays: {ratio}; a longer --budget may tell"
                 )
+            }
+            Verdict::Failed { reason, .. } => {
+                format!("what looked better failed, so what is there stays: {reason}")
             }
             Verdict::NothingHelps if self.has_tried_nothing() => {
                 "there was no time to try anything: give a longer --budget".to_owned()
@@ -180,6 +188,7 @@ impl Report<'_> {
         let (verdict, ratio) = match &self.outcome.verdict {
             Verdict::Better { ratio, .. } => ("better", Some(ratio)),
             Verdict::Unsure { ratio, .. } => ("unsure", ratio.as_ref()),
+            Verdict::Failed { .. } => ("failed", None),
             Verdict::NothingHelps if self.has_tried_nothing() => ("no_time", None),
             Verdict::NothingHelps => ("nothing_helps", None),
         };

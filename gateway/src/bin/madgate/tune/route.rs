@@ -12,12 +12,15 @@ use std::{process, thread};
 
 use bytes::Bytes;
 use crossbeam_channel::{RecvTimeoutError, after, bounded, never, select};
+use madgate_vchannel::cluster::format_duration;
 use madgate_vchannel::topology::Routes;
 use madgate_vchannel::{Channel, Cluster, NodeId, PackError, Session};
 
+use crate::bench::{Partner, stillness_limit};
 use crate::failure::{Context, Failure};
 use crate::knobs::{Name, Plan, Value};
 use crate::logging::{self, Held};
+use crate::motion::{Beside, Motion};
 use crate::node::{channel_to, join};
 use crate::output::say;
 use crate::service::envelope::Head;
@@ -33,6 +36,8 @@ const LEASE_MOST: Duration = Duration::from_secs(300);
 const LEASE_MESSAGES: u32 = 8;
 /// When it is renewed.
 const RENEWAL: Duration = Duration::from_secs(4);
+/// What that and its answer come to at most, with the headers of their frames.
+const RENEWAL_BYTES: u64 = 16 << 10;
 /// How long a node may take to answer, the restart of its session included.
 const ANSWER_LIMIT: Duration = Duration::from_secs(12);
 /// How much longer, where messages take long.
@@ -274,20 +279,29 @@ impl<'a> Route<'a> {
         Ok(())
     }
 
-    /// Does something over the channel that may take long, and renews the leases meanwhile. Somebody
-    /// who wants no more does not wait for it for long; and where it has not ended `within` so long, the
-    /// process does.
+    /// Does something with the far end that may take long, and renews the leases meanwhile. Somebody
+    /// who wants no more does not wait for it for long; and where it has not ended `within` so long, or
+    /// nothing moves any more, the process does: a message waits for a node that is stopped for as long
+    /// as it takes.
     pub(crate) fn keeping<T>(
         &self,
         within: Option<Duration>,
-        work: impl FnOnce(&Channel, NodeId) -> Result<T, Failure>,
+        work: impl FnOnce(Partner<'_>) -> Result<T, Failure>,
     ) -> Result<T, Stop> {
         let channel = self.channel()?;
+        let to = self.to;
+        let renewals = Beside {
+            bytes: RENEWAL_BYTES,
+            every: RENEWAL,
+        };
+        let mut motion = Motion::among_others(channel.progress(to), renewals);
+        let stillness_limit = stillness_limit(self.plan.cluster());
         let ask = self.encode(&self.ask_for(&[]))?;
         let (done, is_done) = bounded::<()>(0);
         let endings = self.endings;
         let too_late = within.map_or_else(never, after);
         let renew = move || {
+            let mut moved = Instant::now();
             loop {
                 select! {
                     recv(is_done) -> _ => return None,
@@ -308,6 +322,20 @@ impl<'a> Route<'a> {
                         process::exit(1);
                     }
                     default(RENEWAL) => {
+                        if motion.has_moved(channel.progress(to)) {
+                            moved = Instant::now();
+                        } else if moved.elapsed() >= stillness_limit {
+                            self.leave(
+                                channel,
+                                &format!(
+                                    "nothing has moved to {} for {}: it or a gateway on the way is stopped, \
+                                     or a network is cut; look at their logs; nothing was written",
+                                    self.name(to),
+                                    format_duration(stillness_limit),
+                                ),
+                            );
+                            process::exit(1);
+                        }
                         for peer in &self.peers {
                             // Without waiting, for whatever that would be. Who cannot be reached is
                             // noticed by what is measured.
@@ -322,7 +350,7 @@ impl<'a> Route<'a> {
                 .name("madgate-lease".into())
                 .spawn_scoped(scope, renew)
                 .or_fail(|| "cannot start a thread".into())?;
-            let result = work(channel, self.to);
+            let result = work(Partner::among_others(channel, to, renewals));
             drop(done);
             match renewing.join() {
                 Ok(Some(signal)) => Err(Stop::Signal(signal)),

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
@@ -33,8 +34,16 @@ impl Target {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => shown.clone(),
             Err(error) => return Err(error).or_fail(what),
         };
-        if path.is_dir() {
-            return Err(Failure::new(format!("{}: it is a folder", what())));
+        let present = fs::metadata(&path).ok();
+        if let Some(present) = &present
+            && !present.is_file()
+        {
+            let kind = if present.is_dir() {
+                "a folder"
+            } else {
+                "no file"
+            };
+            return Err(Failure::new(format!("{}: it is {kind}", what())));
         }
         let folder = path
             .parent()
@@ -46,7 +55,11 @@ impl Target {
             return Err(Failure::new(why));
         }
         // Not kept: who is killed while it measures leaves nothing.
-        drop(file_in(&folder).or_fail(what)?);
+        let beside = file_in(&folder).or_fail(what)?;
+        if let Some(present) = present {
+            let refused = make_alike(&beside, &present).or_fail(what);
+            refused.map_err(|failure| failure.advising(OF_ANOTHER))?;
+        }
         Ok(Self {
             path,
             shown,
@@ -68,16 +81,12 @@ impl Target {
             )));
         }
         let mut beside = file_in(&self.folder).or_fail(what)?;
+        if let Ok(present) = fs::metadata(&self.path) {
+            let refused = make_alike(&beside, &present).or_fail(what);
+            refused.map_err(|failure| failure.advising(OF_ANOTHER))?;
+        }
         beside.write_all(text.as_bytes()).or_fail(what)?;
-        // As those were who may read the file before; a new one is as the system has it.
-        let permissions = match fs::metadata(&self.path) {
-            Ok(present) => present.permissions(),
-            Err(_) => std::os::unix::fs::PermissionsExt::from_mode(NEW_MODE),
-        };
-        let file = beside.as_file();
-        file.set_permissions(permissions)
-            .and_then(|()| file.sync_all())
-            .or_fail(what)?;
+        beside.as_file().sync_all().or_fail(what)?;
         // A file that something is mounted on, say, cannot be replaced, which shows only here.
         let persisted = beside.persist(&self.path);
         let replaced = persisted.map_err(|error| error.error).or_fail(what);
@@ -86,21 +95,39 @@ impl Target {
     }
 }
 
+/// What helps where a file belongs to somebody else, to whom nothing can be given.
+const OF_ANOTHER: &str = "it has to belong to whom it belongs now; name another file with --output";
+
+/// Permissions of a file that was not there, less what the user's mask takes away: cluster files hold no
+/// secrets.
+const NEW_MODE: u32 = 0o666;
+
 /// A file that is made there, and removed unless it gets a name.
 fn file_in(folder: &Path) -> std::io::Result<NamedTempFile> {
     let made = tempfile::Builder::new()
         .prefix(".madgate-tune-")
+        .permissions(fs::Permissions::from_mode(NEW_MODE))
         .tempfile_in(folder);
     // Its path, which the error has too, is nobody's concern.
     made.map_err(|error| error.kind().into())
 }
 
-/// Permissions of a file that was not there: cluster files hold no secrets.
-const NEW_MODE: u32 = 0o644;
+/// Gives a file to whom `present` belongs, for those who may read that.
+fn make_alike(file: &NamedTempFile, present: &fs::Metadata) -> std::io::Result<()> {
+    let file = file.as_file();
+    let own = file.metadata()?;
+    if (own.uid(), own.gid()) != (present.uid(), present.gid()) {
+        fchown(file, Some(present.uid()), Some(present.gid()))?;
+    }
+    // Afterwards, as giving it away takes some of them.
+    file.set_permissions(present.permissions())
+}
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::chown;
+
+    use rustix::process::geteuid;
 
     use super::*;
 
@@ -135,6 +162,29 @@ mod tests {
         let other = folder.path().join("other");
         Target::prepare(&other, None).unwrap().write("new").unwrap();
         assert_eq!(names(folder.path()), ["file", "link", "other"]);
+        // As the user's mask has it, which other tests may not change.
+        let usual = folder.path().join("usual");
+        fs::write(&usual, "").unwrap();
+        let mode = |file: &Path| fs::metadata(file).unwrap().permissions().mode();
+        assert_eq!(mode(&other), mode(&usual));
+    }
+
+    #[test]
+    fn a_file_stays_whose_it_was() {
+        if !geteuid().is_root() {
+            println!("skipped: only root can give files away");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        fs::write(&file, "old").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+        chown(&file, Some(12), Some(34)).unwrap();
+        let target = Target::prepare(&file, Some("old")).unwrap();
+        target.write("new").unwrap();
+        let now = fs::metadata(&file).unwrap();
+        assert_eq!((now.uid(), now.gid()), (12, 34));
+        assert_eq!(now.permissions().mode() & 0o777, 0o640);
     }
 
     #[test]
@@ -156,9 +206,12 @@ mod tests {
         let missing = folder.path().join("missing").join("file");
         let failure = Target::prepare(&missing, None).unwrap_err().to_string();
         assert!(failure.contains("there is no folder"), "{failure}");
-        let failure = Target::prepare(folder.path(), None)
-            .unwrap_err()
-            .to_string();
-        assert!(failure.contains("is a folder"), "{failure}");
+        for (path, why) in [
+            (folder.path(), "is a folder"),
+            (Path::new("/dev/null"), "is no file"),
+        ] {
+            let failure = Target::prepare(path, None).unwrap_err().to_string();
+            assert!(failure.contains(why), "{failure}");
+        }
     }
 }

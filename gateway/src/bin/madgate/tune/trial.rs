@@ -85,7 +85,7 @@ impl Surface for Trial<'_, '_> {
             // With these values; whether others still pass is seen when they are put in force.
             Err(Stop::Failure(why)) if !is_present => {
                 self.route.recover()?;
-                return Ok(Sample::Refused(format!("nothing could be measured: {why}")));
+                return Ok(Sample::Failed(format!("nothing could be measured: {why}")));
             }
             Err(stop) => return Err(stop),
         };

@@ -46,8 +46,9 @@ const MESSAGES: [usize; 7] = [
 const TIME: Duration = Duration::from_millis(200);
 /// How long a node may take to be ready.
 const READY_LIMIT: Duration = Duration::from_secs(10);
-/// How long all of it may take.
+/// How long all of it may take, beside so many times what is measured.
 const LIMIT: Duration = Duration::from_secs(3600);
+const TIMES_MEASURED: u32 = 2;
 
 /// What is asked for; empty lists and nothing mean the usual.
 #[derive(Debug)]
@@ -62,20 +63,24 @@ pub(super) struct Order<'a> {
 
 /// Measures both figures, and prints them.
 pub(super) fn run(order: &Order<'_>) -> Result<ExitCode, Failure> {
+    if let Some(path) = order.svg {
+        super::try_svg(path)?;
+    }
+    let packets = or_usual(order.packets, &PACKETS);
+    let messages = or_usual(order.messages, &MESSAGES);
+    let time = order.time.unwrap_or(TIME);
     let scene = Scene::make()?;
     let family = Family::default();
     let folders = vec![scene.folder().to_owned()];
-    let deadline = Deadline::start(family.clone(), folders, LIMIT, "bench --figure6")?;
+    let limit = limit(packets.len(), messages.len(), time);
+    let deadline = Deadline::start(family.clone(), folders, limit, "bench --figure6")?;
     let bench = Bench {
         scene: &scene,
         family: &family,
-        time: order.time.unwrap_or(TIME),
+        time,
         json: order.json,
     };
-    let figures = bench.measure(
-        or_usual(order.packets, &PACKETS),
-        or_usual(order.messages, &MESSAGES),
-    );
+    let figures = bench.measure(packets, messages);
     family.kill();
     let figures = deadline.end(figures)?;
     let charts: Vec<Chart> = figures.iter().map(Figure::chart).collect();
@@ -100,6 +105,13 @@ pub(super) fn run(order: &Order<'_>) -> Result<ExitCode, Failure> {
 
 fn or_usual<'a>(asked: &'a [usize], usual: &'a [usize]) -> &'a [usize] {
     if asked.is_empty() { usual } else { asked }
+}
+
+/// How long it may take: packets alone and in a stream over both networks, and messages in packets both ways.
+fn limit(packets: usize, messages: usize, time: Duration) -> Duration {
+    let points = 2 * packets * (2 + messages);
+    let points = u32::try_from(points).unwrap_or(u32::MAX);
+    LIMIT.saturating_add(time.saturating_mul(points).saturating_mul(TIMES_MEASURED))
 }
 
 struct Bench<'a> {

@@ -83,8 +83,8 @@ pub(super) struct Point {
     pub(super) switch_us: f64,
     /// What the gateway says that frames stayed there.
     pub(super) hop_p50_us: f64,
-    /// Which of the two networks takes longer for a packet.
-    pub(super) slower: &'static str,
+    /// What takes longest for a packet: one of the two networks, or the switch between them.
+    pub(super) limited_by: &'static str,
     /// Why it may not be trusted.
     pub(super) doubts: Vec<String>,
 }
@@ -120,7 +120,7 @@ impl Point {
             predicted_mb_per_s: mb_per_s(count(message_bytes), predicted),
             switch_us,
             hop_p50_us: number(&way["hop_p50_us"])?,
-            slower: figure.slower(packet_bytes)?,
+            limited_by: figure.limit(packet_bytes, switch)?,
             doubts: doubts.collect(),
         })
     }
@@ -177,11 +177,14 @@ impl Figure {
         Ok(Pipeline::new(near, far, switch))
     }
 
-    fn slower(&self, packet_bytes: usize) -> Result<&'static str, Failure> {
+    fn limit(&self, packet_bytes: usize, switch: Duration) -> Result<&'static str, Failure> {
         let (near, far) = self.networks();
-        let steady = self.steady(packet_bytes, Duration::ZERO)?;
-        let is_near = steady.slowest(packet_bytes) == Stage::Receiving;
-        Ok(if is_near { near } else { far })
+        let steady = self.steady(packet_bytes, switch)?;
+        Ok(match steady.slowest(packet_bytes) {
+            Stage::Receiving => near,
+            Stage::Sending => far,
+            Stage::Switching => "the switch",
+        })
     }
 
     /// How many of the figures may not be trusted, and why the first may not.
@@ -252,7 +255,7 @@ impl Figure {
                 let _ = write!(text, " {cell:>21}");
             }
             if let Some(point) = last {
-                let _ = write!(text, "  limited by {}", point.slower);
+                let _ = write!(text, "  limited by {}", point.limited_by);
             }
             text.push('\n');
         }
@@ -305,7 +308,9 @@ mod tests {
         // The first one through both, and four periods of the slower one, with their switches.
         let expected = 8192.0 * 5.0 / (100.0 + 50.0 + 150.0 + 4.0 * 150.0);
         assert!((point.predicted_mb_per_s - expected).abs() < 0.01);
-        assert_eq!(point.slower, "shm");
+        assert_eq!(point.limited_by, "shm");
+        let dear = figure.limit(8192, Duration::from_micros(101)).unwrap();
+        assert_eq!(dear, "the switch");
         figure.points.push(point);
         let table = figure.table();
         for words in [

@@ -143,6 +143,8 @@ pub(crate) enum Sample {
     Score(f64),
     /// The point cannot be had, and why.
     Refused(String),
+    /// It can, but nothing could be measured there this time, and why.
+    Failed(String),
 }
 
 /// What is searched.
@@ -192,6 +194,8 @@ pub(crate) enum Verdict {
         point: Point,
         ratio: Option<Estimate>,
     },
+    /// This point looked better, and then nothing could be measured there any more.
+    Failed { point: Point, reason: String },
     /// Nothing looked better.
     NothingHelps,
 }
@@ -243,8 +247,8 @@ struct Search<'a, S> {
     /// The best that is known.
     incumbent: Point,
     steps: Vec<Step>,
-    /// Points that cannot be had.
-    refused: Vec<Point>,
+    /// Points that cannot be had, or where measuring has failed, and why.
+    refused: Vec<(Point, String)>,
     /// What looked best of what no race has decided about, and how many times as good it looked.
     undecided: Option<(f64, Point)>,
     /// Whether nothing was found among the values that were looked at, and others are.
@@ -325,11 +329,15 @@ impl<'a, S: Surface> Search<'a, S> {
 
     /// The score of a point; `None`: it cannot be had.
     fn measure(&mut self, point: &[usize]) -> Result<Option<f64>, S::Error> {
-        if self.refused.iter().any(|refused| refused == point) {
+        if self.refusal(point).is_some() {
             return Ok(None);
         }
         let began = self.surface.elapsed();
-        let sample = self.surface.measure(point)?;
+        let mut sample = self.surface.measure(point)?;
+        if matches!(sample, Sample::Failed(_)) {
+            // A node may have been restarted just then.
+            sample = self.surface.measure(point)?;
+        }
         let took = self.surface.elapsed().saturating_sub(began);
         self.samples += 1;
         // The first one has set up what the others find there.
@@ -340,8 +348,12 @@ impl<'a, S: Surface> Search<'a, S> {
         };
         match sample {
             Sample::Score(score) => Ok(Some(score)),
-            Sample::Refused(reason) => {
-                self.refused.push(point.to_vec());
+            Sample::Refused(reason) | Sample::Failed(reason) => {
+                self.refused.push((point.to_vec(), reason.clone()));
+                if self.incumbent == point {
+                    // Nothing can be compared with it any more.
+                    self.incumbent = present(self.dimensions);
+                }
                 self.found(Step::Refused {
                     point: point.to_vec(),
                     reason,
@@ -349,6 +361,13 @@ impl<'a, S: Surface> Search<'a, S> {
                 Ok(None)
             }
         }
+    }
+
+    /// Why a point cannot be had, as far as that is known.
+    fn refusal(&self, point: &[usize]) -> Option<&str> {
+        let mut refused = self.refused.iter();
+        let (_, reason) = refused.find(|(refused, _)| refused == point)?;
+        Some(reason)
     }
 
     /// How many times as good as the second one the first one is, measured one after the other
@@ -416,6 +435,10 @@ impl<'a, S: Surface> Search<'a, S> {
         let mut ratios = Vec::new();
         for most in [*VERIFIED_PAIRS.end(), MORE_PAIRS] {
             self.add_pairs(&found, most, &mut ratios)?;
+            if let Some(reason) = self.refusal(&found) {
+                let (point, reason) = (found.clone(), reason.to_owned());
+                return Ok(Verdict::Failed { point, reason });
+            }
             let Some(ratio) = Estimate::of(&ratios) else {
                 break;
             };
@@ -450,7 +473,10 @@ impl<'a, S: Surface> Search<'a, S> {
             if !self.affords(2, self.budget) {
                 break;
             }
-            ratios.extend(self.pair(pair, found, &present)?);
+            let Some(ratio) = self.pair(pair, found, &present)? else {
+                break;
+            };
+            ratios.push(ratio);
         }
         Ok(())
     }

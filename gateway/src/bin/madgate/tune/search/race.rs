@@ -96,7 +96,7 @@ impl<S: Surface> Search<'_, S> {
         }
         let ratio = Estimate::of(&ratios);
         self.undecided.take_if(|(_, it)| *it == point);
-        if standing == Standing::Open && !self.refused.contains(&point) {
+        if standing == Standing::Open && self.refusal(&point).is_none() {
             let promise = ratio.as_ref().map_or(promise, |ratio| ratio.median);
             self.note_undecided(point.clone(), promise);
         }

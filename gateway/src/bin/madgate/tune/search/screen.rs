@@ -130,8 +130,7 @@ impl<S: Surface> Search<'_, S> {
                 candidate.ratios.extend(score.map(|score| score / beside));
             }
         }
-        let refused = &self.refused;
-        candidates.retain(|candidate| !refused.contains(&candidate.tried.from(&incumbent)));
+        candidates.retain(|candidate| self.refusal(&candidate.tried.from(&incumbent)).is_none());
         Ok(())
     }
 }

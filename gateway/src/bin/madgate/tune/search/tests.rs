@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// Whether the measurement with this number, of this point, fails.
+type Fails = Box<dyn Fn(u32, &[usize]) -> bool>;
+
 /// A surface whose every part is known.
 struct Made {
     /// For each knob, how good each value is.
@@ -12,6 +15,8 @@ struct Made {
     drift: f64,
     /// A value that cannot be had.
     refused: Option<(usize, usize)>,
+    /// Which measurements of which points fail.
+    fails: Fails,
     /// What a measurement takes, half of that to one and a half times that.
     cost: Duration,
     /// What the first one takes besides.
@@ -34,6 +39,7 @@ impl Made {
             noise,
             drift: 0.0,
             refused: None,
+            fails: Box::new(|_, _| false),
             cost: Duration::from_millis(400),
             set_up: Duration::ZERO,
             default: 0,
@@ -106,6 +112,9 @@ impl Surface for Made {
             .is_some_and(|(knob, value)| point[knob] == value)
         {
             return Ok(Sample::Refused("it cannot be had".to_owned()));
+        }
+        if (self.fails)(self.measured, point) {
+            return Ok(Sample::Failed("nothing came".to_owned()));
         }
         // Twelve even draws make one that is normal enough.
         let normal: f64 = (0..12).map(|_| self.draw()).sum::<f64>() - 6.0;
@@ -331,14 +340,53 @@ fn a_first_measurement_that_takes_long_does_not_take_the_time_of_the_others() {
 }
 
 #[test]
-fn a_sweep_without_time_for_what_is_there_finds_nothing() {
+fn a_sweep_begins_with_what_is_there() {
     let mut surface = Made::new(&[&[1.0, 0.5, 0.5, 0.5]], 0.0, 1);
     let mut dimensions = surface.dimensions();
     dimensions[0].present = 3;
     let budget = Duration::from_secs(1);
     let outcome = sweep(&dimensions, budget, &mut surface).unwrap_or_else(|never| match never {});
     assert!(outcome.unseen > 0, "{outcome:?}");
-    assert_eq!(outcome.verdict, Verdict::NothingHelps);
+    assert!(
+        matches!(&outcome.steps[0], Step::Swept { point, .. } if point == &[3]),
+        "{outcome:?}"
+    );
+}
+
+#[test]
+fn what_fails_once_is_measured_again() {
+    let mut surface = Made::new(&[&[1.0, 1.3]], 0.0, 1);
+    surface.fails = Box::new(|measured, _| [3, 8].contains(&measured));
+    let (point, outcome) = surface.searched(60);
+    assert_eq!(point, [1], "{outcome:?}");
+    assert!(
+        !outcome
+            .steps
+            .iter()
+            .any(|step| matches!(step, Step::Refused { .. })),
+        "{outcome:?}"
+    );
+}
+
+#[test]
+fn what_fails_in_the_end_is_not_taken() {
+    let made = || Made::new(&[&[1.0, 1.3]], 0.0, 1);
+    let mut surface = made();
+    let (point, _) = surface.searched(60);
+    assert_eq!(point, [1]);
+    // The same, but for the last time that what was found is measured.
+    let last = surface.measured - 1;
+    let mut surface = made();
+    surface.fails = Box::new(move |measured, point| measured >= last && point == [1]);
+    let (point, outcome) = surface.searched(60);
+    assert_eq!(point, [0]);
+    assert_eq!(
+        outcome.verdict,
+        Verdict::Failed {
+            point: vec![1],
+            reason: "nothing came".to_owned()
+        }
+    );
 }
 
 #[test]
