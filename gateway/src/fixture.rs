@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use bytes::BytesMut;
 use crossbeam_channel::Receiver;
+use madgate_gtm::Kind;
 use madgate_tm::{
     Interest, LaneError, LaneReceiver, LaneSender, LentSlot, Piece, Poller, ReceivedSlot, Room,
     Shape,
@@ -91,14 +92,26 @@ impl Fixture {
         self.link_of(self.request().back(), false)
     }
 
+    /// The same where whoever wants to send has brought something each time.
+    pub(crate) fn endless_link(&self) -> Arc<Link> {
+        let wanting = Wanting {
+            brings: true,
+            ..Wanting::default()
+        };
+        self.link_with(self.request(), true, &wanting)
+    }
+
     fn link_of(&self, request: LinkRequest, is_dialed: bool) -> Arc<Link> {
+        self.link_with(request, is_dialed, &Wanting::default())
+    }
+
+    fn link_with(&self, request: LinkRequest, is_dialed: bool, wanting: &Wanting) -> Arc<Link> {
         let mut shared = self.engine.lock();
         let transit = shared.transit.add_link();
-        let wanting = Wanting::default();
         let lane = || Box::new(SlotSender::new(wanting.clone()));
         let link = Link::new(transit, 1, request, 1, 1, is_dialed, true, lane(), lane());
         let link = Arc::new(link);
-        wanting.0.set(Arc::downgrade(&link)).unwrap();
+        wanting.link.set(Arc::downgrade(&link)).unwrap();
         shared.links.insert(transit, Arc::clone(&link));
         shared.add_way(&link);
         link
@@ -114,11 +127,17 @@ impl Fixture {
 
 /// Another thread that has something to send on a link, and finds its output locked.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Wanting(Arc<OnceLock<Weak<Link>>>);
+pub(crate) struct Wanting {
+    link: Arc<OnceLock<Weak<Link>>>,
+    brings: bool,
+}
 
 impl Wanting {
     fn want(&self) {
-        if let Some(link) = self.0.get().and_then(Weak::upgrade) {
+        if let Some(link) = self.link.get().and_then(Weak::upgrade) {
+            if self.brings {
+                link.push_echo(Kind::Ping, 0);
+            }
             assert!(want(&link));
         }
     }

@@ -19,6 +19,10 @@ const URGENT_OUTBOX_BYTES: usize = 256 << 10;
 /// The same for a bulk lane.
 const BULK_OUTBOX_BYTES: usize = 1 << 20;
 
+/// What a thread sends on one link before it goes on with its own work: while others have more for it than
+/// it takes, the network's sender does that.
+const PUMP_BYTES: usize = 4 << 20;
+
 /// Bytes of control frames that are taken at once.
 const CONTROL_BYTES: usize = 16 << 10;
 
@@ -52,15 +56,20 @@ impl Engine {
             let needs_thread = waits_for_room || output.needs_time();
             drop(output);
             match pumped {
-                Ok(()) if needs_thread => hub.hand_over(link),
-                Ok(()) => {}
+                Ok(Pumped::Enough) => {
+                    // Whoever wants to send meanwhile is served there too.
+                    hub.hand_over(link);
+                    return;
+                }
+                Ok(Pumped::All) if needs_thread => hub.hand_over(link),
+                Ok(Pumped::All) => {}
                 Err(fault) => self.close_link(link, &fault, touched),
             }
         }
     }
 
-    /// Fills the outboxes and empties them into the lanes, until there is nothing more or
-    /// the lanes take no more.
+    /// Fills the outboxes and empties them into the lanes, until there is nothing more, the lanes take
+    /// no more, or it was [enough](PUMP_BYTES).
     fn pump(
         &self,
         hub: &Hub,
@@ -68,17 +77,21 @@ impl Engine {
         output: &mut Output,
         touched: &mut Touched,
         watch: &mut Stopwatch,
-    ) -> Result<(), Fault> {
+    ) -> Result<Pumped, Fault> {
+        let mut pumped = 0;
         loop {
             self.fill(hub, link, output, touched);
             if !output.can_send() {
-                return Ok(());
+                return Ok(Pumped::All);
+            }
+            if pumped >= PUMP_BYTES {
+                return Ok(Pumped::Enough);
             }
             watch.end(Stage::HandingOver);
             let mut departed = std::mem::take(&mut output.departed);
             let sent = self
                 .flush(hub, &mut output.urgent, &mut departed)
-                .and_then(|urgent| Ok(urgent | self.flush(hub, &mut output.bulk, &mut departed)?));
+                .and_then(|urgent| Ok(urgent + self.flush(hub, &mut output.bulk, &mut departed)?));
             output.departed = departed;
             let (now, took) = watch.end(Stage::Sending);
             output.departed_at = now;
@@ -86,9 +99,11 @@ impl Engine {
                 &hub.tally.sending_ns,
                 u64::try_from(took.as_nanos()).unwrap_or(u64::MAX),
             );
-            if !sent? {
-                return Ok(());
+            let sent = sent?;
+            if sent == 0 {
+                return Ok(Pumped::All);
             }
+            pumped += sent;
             self.feed();
         }
     }
@@ -162,18 +177,18 @@ impl Engine {
         }
     }
 
-    /// Sends what a lane takes. Returns whether anything left.
+    /// Sends what a lane takes. Returns how many bytes left.
     fn flush(
         &self,
         hub: &Hub,
         output: &mut LaneOutput,
         departed: &mut Vec<Departed>,
-    ) -> Result<bool, Fault> {
+    ) -> Result<usize, Fault> {
         if !output.can_send() {
-            return Ok(false);
+            return Ok(0);
         }
         let Some(sender) = &mut output.sender else {
-            return Ok(false);
+            return Ok(0);
         };
         let before = *output.outbox.counters();
         let mut copied = Copies::default();
@@ -194,6 +209,37 @@ impl Engine {
         add(&hub.tally.sends, after.sends - before.sends);
         add(&hub.tally.sent_bytes, after.bytes - before.bytes);
         self.tally.note_copies(copied);
-        Ok(flushed.bytes > 0)
+        Ok(flushed.bytes)
+    }
+}
+
+/// How far a link was served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pumped {
+    /// There is nothing more that could leave.
+    All,
+    /// There is, and somebody else is to go on.
+    Enough,
+}
+
+#[cfg(test)]
+mod tests {
+    use madgate_gtm::Kind;
+
+    use super::*;
+    use crate::fixture::Fixture;
+
+    #[test]
+    fn who_receives_is_not_kept_by_what_others_have_to_send() {
+        let fixture = Fixture::new();
+        let link = fixture.endless_link();
+        let spent = Arc::clone(&fixture.engine.networks[0].receiver_spent);
+        let mut watch = Stopwatch::new(fixture.engine.clock, spent);
+        let mut touched = Touched::default();
+        link.push_echo(Kind::Ping, 0);
+        // It ends.
+        fixture.engine.serve(&link, &mut touched, &mut watch);
+        assert!(fixture.is_handed_over(&link));
+        assert!(link.try_output().is_some_and(|output| output.can_send()));
     }
 }

@@ -34,8 +34,10 @@ pub(super) struct Input {
 
     /// The beginning of a frame, with the batch that it is in.
     pub(super) batch: Option<BytesMut>,
-    /// Or the beginning of a frame in memory of its own.
+    /// Or the beginning of a frame in memory of its own,
     pub(super) small: Vec<u8>,
+    /// or in memory for all of that frame, as others needed its batch.
+    pub(super) apart: Option<BytesMut>,
     /// Bytes that the frame whose beginning is here is long, if that is known.
     pub(super) frame_bytes: Option<usize>,
     /// Or a frame that is received straight into where it leaves from.
@@ -94,6 +96,7 @@ impl Input {
             left_in_turn: 0,
             batch: None,
             small: Vec::new(),
+            apart: None,
             frame_bytes: None,
             straight: None,
             prefers_straight: false,

@@ -108,7 +108,7 @@ impl Receiver {
         let mut has_evicted = false;
         for input in self.inputs.iter_mut().flatten() {
             if let Some(batch) = input.batch.take() {
-                input.small.extend_from_slice(&batch);
+                input.set_apart(&batch);
                 self.engine.tally.note_parked(batch.len());
                 self.batches.give_back(batch);
                 has_evicted = true;

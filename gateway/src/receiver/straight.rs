@@ -17,9 +17,9 @@ use madgate_gtm::wire::{AHEAD_BYTES, DESCRIPTOR_BYTES, Flags, HEADER_BYTES};
 use madgate_gtm::{Header, Kind};
 use madgate_tm::{LaneReceiver, Piece, Pipe, Room};
 
-use super::Receiver;
 use super::input::Input;
 use super::memory::PARK_AFTER;
+use super::{PIPES_MOST, Receiver};
 use crate::engine::Touched;
 use crate::fault::Fault;
 use crate::frame::{LentFrame, Memory};
@@ -44,6 +44,9 @@ const SPILL_REST: Duration = Duration::from_secs(1);
 
 /// Frames in pipes that leave together: each call that sends something ends a segment.
 const FRAMES_PER_SERVE: usize = 8;
+
+/// So many pipes are worth to be emptied, with everything else that waits in the engine.
+const PIPES_WORTH_COPIES: usize = PIPES_MOST / 4;
 
 /// A frame on its way to where it leaves from.
 #[derive(Debug)]
@@ -95,6 +98,10 @@ struct Way {
 impl Straight {
     fn is_whole(&self) -> bool {
         self.filled == self.run.bytes
+    }
+
+    const fn is_in_pipe(&self) -> bool {
+        matches!(self.place, Place::Pipe(_))
     }
 
     /// What it costs in credit.
@@ -220,8 +227,14 @@ impl Receiver {
     fn note_pipeless(&mut self) {
         let now = self.engine.now();
         let since = *self.pipeless_since.get_or_insert(now);
-        if now.since(since) >= PARK_AFTER {
-            self.pipeless_since = None;
+        if now.since(since) < PARK_AFTER {
+            return;
+        }
+        self.pipeless_since = None;
+        // Those that are being filled, by sources that take their time, are not to be had.
+        let fills = |input: &&Input| input.straight.as_ref().is_some_and(Straight::is_in_pipe);
+        let filling = self.inputs.iter().filter_map(Option::as_deref);
+        if filling.filter(fills).count() < PIPES_MOST - PIPES_WORTH_COPIES {
             self.engine.detach_all();
         }
     }

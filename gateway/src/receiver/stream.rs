@@ -31,6 +31,9 @@ impl Receiver {
         if input.goes_straight() {
             return self.receive_straight(input);
         }
+        if let Some(frame) = input.apart.take() {
+            return self.receive_apart(input, frame);
+        }
         let mut batch = self.batch_for(input);
         let mut progress = false;
         let mut result = Ok(());
@@ -60,6 +63,32 @@ impl Receiver {
             self.batches.give_back_untouched(batch);
         }
         result.map(|()| progress)
+    }
+
+    /// Receives the rest of a frame that lost its batch to others into the memory that was made for all
+    /// of it: however many pieces it comes in, it is not moved again.
+    fn receive_apart(&mut self, input: &mut Input, mut frame: BytesMut) -> Result<bool, Fault> {
+        let mut progress = false;
+        for _ in 0..READS_PER_TURN {
+            let received = input.receiver.try_receive(Room::default(), &mut frame)?;
+            if received == 0 {
+                break;
+            }
+            progress = true;
+            self.note_received(received);
+            self.watch.end(Stage::Receiving);
+            if frame.len() == frame.capacity() {
+                self.parse(input, &mut frame)?;
+                input.small.extend_from_slice(&frame);
+                return Ok(true);
+            }
+        }
+        let missing = frame.capacity() - frame.len();
+        input.apart = Some(frame);
+        if progress && input.rules.lane == Lane::Bulk {
+            self.gather(input, missing, input.rest_of_block());
+        }
+        Ok(progress)
     }
 
     /// Takes the whole frames of a batch in; what is left of it is the beginning of one.
@@ -145,6 +174,18 @@ impl Receiver {
 }
 
 impl Input {
+    /// Keeps the beginning of a frame that is in a batch which others need.
+    pub(super) fn set_apart(&mut self, begun: &[u8]) {
+        match self.frame_bytes {
+            Some(bytes) => {
+                let mut frame = BytesMut::with_capacity(bytes);
+                frame.extend_from_slice(begun);
+                self.apart = Some(frame);
+            }
+            None => self.small.extend_from_slice(begun),
+        }
+    }
+
     /// Notes the last data frame that is here, with the part of its payload that is. Returns
     /// how many bytes of its block come after it.
     pub(super) fn note_coming(&mut self, last: Option<(Header, &[u8])>) -> u64 {

@@ -14,6 +14,7 @@ mod hostile;
 mod idle;
 mod leading;
 mod member;
+mod pieces;
 mod piped;
 mod rates;
 mod traffic;
