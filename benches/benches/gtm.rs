@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use madgate_gtm::outgoing::{Settings, Transmit};
-use madgate_gtm::transit::{Lane, LinkId, Run};
+use madgate_gtm::transit::{Departure, Lane, LinkId, Run};
 use madgate_gtm::wire::{
     Coverage, Descriptor, Flags, HEADER_BYTES, Kind, OPENING_BYTES, Opening, ReceiveMode, SendMode,
     checksum,
@@ -269,9 +269,11 @@ struct Gateway {
     near: LinkId,
     far: LinkId,
     positions: Vec<(FlowKey, u64)>,
+    departures: Vec<Departure>,
 }
 
 impl Gateway {
+    /// With flows whose destinations have granted 1 MiB each: more than is sent.
     fn new(flows: u32) -> Self {
         let mut transit = Transit::new(Budget::new(1 << 30));
         let (near, far) = (transit.add_link(), transit.add_link());
@@ -285,23 +287,15 @@ impl Gateway {
             near,
             far,
             positions,
+            departures: Vec::with_capacity(usize::try_from(MESSAGES).unwrap_or(0)),
         };
         gateway.forward();
+        gateway.grant();
         gateway
     }
 
-    fn forward(&mut self) {
-        let mut departures = Vec::new();
-        self.transit
-            .poll_transmit(self.far, Lane::Urgent, usize::MAX, NOW, |(), departure| {
-                departures.push(departure);
-            });
-        for departure in departures {
-            black_box(self.transit.handle_departure(&departure, NOW));
-        }
-    }
-
-    fn pass_messages(&mut self) {
+    /// A credit of each flow's destination on its way to the source.
+    fn grant(&mut self) {
         for (key, position) in &self.positions {
             let credit = Header::credit(*key, LABEL, *position, position + (1 << 20), 9);
             let _ = self.transit.handle_control(self.far, &credit, NOW);
@@ -309,6 +303,21 @@ impl Gateway {
         let mut credits = Vec::new();
         self.transit
             .poll_control(self.near, &mut credits, usize::MAX);
+        black_box(credits);
+    }
+
+    fn forward(&mut self) {
+        let departures = &mut self.departures;
+        self.transit
+            .poll_transmit(self.far, Lane::Urgent, usize::MAX, NOW, |(), departure| {
+                departures.push(departure);
+            });
+        for departure in departures.drain(..) {
+            black_box(self.transit.handle_departure(&departure, NOW));
+        }
+    }
+
+    fn pass_messages(&mut self) {
         let flows = self.positions.len();
         for message in 0..MESSAGES {
             let turn = usize::try_from(message).unwrap_or(0) % flows;
@@ -345,6 +354,16 @@ fn forwarding(criterion: &mut Criterion) {
                 );
             },
         );
+    }
+    for flows in [1, 1024] {
+        group.throughput(Throughput::Elements(flows.into()));
+        group.bench_function(format!("credit of {flows} flows, one each"), |bencher| {
+            bencher.iter_batched_ref(
+                || Gateway::new(flows),
+                Gateway::grant,
+                BatchSize::LargeInput,
+            );
+        });
     }
     group.finish();
 }

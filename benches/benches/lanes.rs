@@ -8,7 +8,7 @@ use std::hint::black_box;
 use bytes::BytesMut;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use madgate_benches::lanes::{Local, pair};
-use madgate_tm::{Lane, LaneClass};
+use madgate_tm::{Lane, LaneClass, Piece};
 
 /// A message of eight bytes with its header and descriptor.
 const SMALL_BYTES: usize = 64;
@@ -42,7 +42,7 @@ fn large(criterion: &mut Criterion) {
     group.throughput(Throughput::Elements(1));
     for protocol in Local::ALL {
         let name = format!(
-            "{}: 64 KiB lent, sent, received, given back",
+            "{}: a slot lent, sent, received, given back, unwritten",
             protocol.name()
         );
         group.bench_function(name, |bencher| {
@@ -55,6 +55,22 @@ fn large(criterion: &mut Criterion) {
                     }
                 };
                 near.sender.commit(slot, LARGE_BYTES).expect("a lane");
+                let slot = far.receiver.try_receive_slot().expect("a lane");
+                assert_eq!(slot.map(|slot| slot.len()), Some(LARGE_BYTES));
+            });
+        });
+    }
+    group.throughput(Throughput::Bytes(LARGE_BYTES as u64));
+    for protocol in Local::ALL {
+        let name = format!("{}: 64 KiB gathered into a slot", protocol.name());
+        group.bench_function(name, |bencher| {
+            let (mut near, mut far) = pair(protocol, LaneClass::Bulk);
+            let (head, payload) = ([7; 48], vec![8; LARGE_BYTES - 48]);
+            bencher.iter(|| {
+                let pieces = [Piece::new(&head), Piece::new(black_box(&payload))];
+                while !near.sender.try_send_gathered(&pieces).expect("a lane") {
+                    give_back(&mut near);
+                }
                 let slot = far.receiver.try_receive_slot().expect("a lane");
                 assert_eq!(slot.map(|slot| slot.len()), Some(LARGE_BYTES));
             });

@@ -112,7 +112,7 @@ pub fn write_cluster(
     wait: Wait,
     settings: &[Setting],
 ) -> io::Result<(TempDir, PathBuf)> {
-    let files = tempfile::tempdir()?;
+    let files = crate::scratch::folder()?;
     SessionKey::generate()
         .write_new(&files.path().join("session.key"))
         .map_err(io::Error::other)?;

@@ -19,7 +19,7 @@
 //! end that speaks over a bare socket.
 //!
 //! [`paths`] are madgate's own contestants. Start reading in [`contestant`], then [`ends`]. The
-//! benches of the parts, under `benches/`, share [`lanes`] only.
+//! benches of the parts, under `benches/`, share [`lanes`] and [`samples`] only.
 
 #![forbid(unsafe_code)]
 
@@ -42,6 +42,7 @@ pub mod plain;
 pub mod process;
 pub mod rounds;
 pub mod samples;
+pub mod scratch;
 pub mod stage;
 pub mod table;
 pub mod waiting;

@@ -83,22 +83,31 @@ pub(crate) fn bench(arguments: &OverlapArguments) -> io::Result<()> {
 }
 
 fn line(results: &Results, stages: &'static str, point: Point, passes: u32) -> Line {
-    let of = |name| results.get(&(name, point));
-    let gb_per_s = |name| of(name).and_then(|it| it.gb_per_s.median());
-    let gateway = of(stages).and_then(|it| it.cpu_s_per_gib.median());
-    let all = of(stages).and_then(|it| it.all_cpu_s_per_gib.median());
-    let mine = gb_per_s(stages);
+    let mine = results.get(&(stages, point));
+    let in_turn = results.get(&(IN_TURN, point));
+    // Round by round, as the machine differs from one to the next.
+    let processors = mine.and_then(|it| {
+        let busy = |cpu, gb| cpu * gb * BYTES_PER_GB / BYTES_PER_GIB;
+        it.cpu_s_per_gib.with(&it.gb_per_s, busy).median()
+    });
+    let ends = mine.and_then(|it| {
+        let others = |all, gateway| all - gateway;
+        it.all_cpu_s_per_gib
+            .with(&it.cpu_s_per_gib, others)
+            .median()
+    });
+    let ratio = mine
+        .zip(in_turn)
+        .and_then(|(mine, one)| mine.gb_per_s.ratios_to(&one.gb_per_s).median());
     Line {
         stages,
         passes,
         message_bytes: point.message_bytes,
-        gb_per_s: mine,
-        gateway_cpu_s_per_gib: gateway,
-        gateway_processors: gateway
-            .zip(mine)
-            .map(|(cpu, gb)| cpu * gb * BYTES_PER_GB / BYTES_PER_GIB),
-        ends_cpu_s_per_gib: all.zip(gateway).map(|(all, gateway)| all - gateway),
-        ratio: mine.zip(gb_per_s(IN_TURN)).map(|(mine, one)| mine / one),
+        gb_per_s: mine.and_then(|it| it.gb_per_s.median()),
+        gateway_cpu_s_per_gib: mine.and_then(|it| it.cpu_s_per_gib.median()),
+        gateway_processors: processors,
+        ends_cpu_s_per_gib: ends,
+        ratio,
     }
 }
 
@@ -129,7 +138,7 @@ fn print_table(message_bytes: usize, lines: &[Line]) -> io::Result<()> {
     )?;
     writeln!(
         stdout,
-        "Medians. Processors busy: those that the gateway had for itself, of two that the ends \
-         need too."
+        "Medians; the ratio is the median of each round's. Processors busy: those that the gateway had \
+         for itself, of two that the ends need too."
     )
 }

@@ -202,7 +202,7 @@ fn strace_is_there() -> bool {
 
 /// System calls of both ends of an exchange, and how many of them gave the processor away.
 fn traced(command: Vec<String>) -> io::Result<[u64; 2]> {
-    let folder = tempfile::tempdir()?;
+    let folder = madgate_benches::scratch::folder()?;
     let summary = folder.path().join("summary");
     let status = Command::new("strace")
         .args(["-f", "-c", "-o"])

@@ -62,7 +62,7 @@ fn keep(plan: &Plan, end: usize) -> io::Result<Option<Kept>> {
 
 /// Starts the other end, and exchanges messages with it.
 pub(crate) fn both_ends(plan: &Plan) -> io::Result<Outcome> {
-    let folder = tempfile::tempdir()?;
+    let folder = madgate_benches::scratch::folder()?;
     let socket = folder.path().join("port");
     let listener = UnixListener::bind(&socket)?;
     let at = format!("--socket={}", socket.display());

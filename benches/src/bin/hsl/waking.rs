@@ -38,7 +38,7 @@ impl Sleeper {
 
 /// Half of a round trip between two processes that sleep, in microseconds; the median.
 pub(crate) fn bare(rounds: usize) -> io::Result<f64> {
-    let folder = tempfile::tempdir()?;
+    let folder = madgate_benches::scratch::folder()?;
     let socket = folder.path().join("bell");
     let listener = UnixListener::bind(&socket)?;
     let arguments = [

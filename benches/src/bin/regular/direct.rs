@@ -49,7 +49,7 @@ impl Contestant for DirectUnix {
     }
 
     fn stage(&self, point: Point, timing: Timing) -> io::Result<Stage> {
-        let files = tempfile::tempdir()?;
+        let files = madgate_benches::scratch::folder()?;
         let place = Place::Unix(files.path().join("sink"));
         let stage = stage_plain(point, timing, self.wait, &place, |sink| Ok((None, sink)))?;
         Ok(Stage {

@@ -27,7 +27,7 @@ impl Contestant for Haproxy {
     }
 
     fn stage(&self, point: Point, timing: Timing) -> io::Result<Stage> {
-        let files = tempfile::tempdir()?;
+        let files = madgate_benches::scratch::folder()?;
         let place = Place::Tcp(any_loopback());
         let stage = stage_plain(point, timing, self.1, &place, |sink| {
             let Place::Tcp(sink) = sink else {

@@ -121,10 +121,15 @@ pub(crate) fn print_notes(results: &Results, points: &[Point], reference: &str) 
         .filter_map(|(row, name)| (row.figure)(results.get(&(name, row.point))?).spread())
         .fold(0.0, f64::max);
     let mut stdout = io::stdout().lock();
-    writeln!(
-        stdout,
-        "\nIn parentheses: compared with {reference}, the median of the ratios of each round.\n{NOTES}"
-    )?;
+    if names.contains(&reference) {
+        writeln!(
+            stdout,
+            "\nIn parentheses: compared with {reference}, the median of the ratios of each round."
+        )?;
+    } else {
+        writeln!(stdout)?;
+    }
+    writeln!(stdout, "{NOTES}")?;
     if spread > 0.0 {
         let spread = spread * 100.0;
         writeln!(

@@ -229,7 +229,7 @@ fn measure_madgate(
 }
 
 fn measure_haproxy(case: Case, timing: Timing, measured: &mut Measured) -> io::Result<()> {
-    let files = tempfile::tempdir()?;
+    let files = madgate_benches::scratch::folder()?;
     let at = Meeting::Tcp(any_loopback());
     let sinks = start("many-sinks", &at, case, timing)?;
     let sink = sinks.word("at ")?.parse().map_err(io::Error::other)?;
