@@ -146,6 +146,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
 
 fn tune(tuning: &Tuning) -> Result<ExitCode, Failure> {
     let started = Instant::now();
+    let objective = Objective::new(tuning.aim, &tuning.size, tuning.budget)?;
     let endings = Endings::listen()?;
     let plan = Plan::read(&tuning.cluster)?;
     let own = plan.cluster().find_node(&tuning.node)?;
@@ -159,7 +160,7 @@ fn tune(tuning: &Tuning) -> Result<ExitCode, Failure> {
     let html = html.map(|file| Target::prepare(file, None)).transpose()?;
 
     let mut route = Route::open(&plan, &tuning.node, to, tuning.channel.as_deref(), &endings)?;
-    let report = measure(tuning, &plan, &mut route, started);
+    let report = measure(tuning, objective, &plan, &mut route, started);
     if report.is_err() {
         route.tell_held();
     }
@@ -240,6 +241,7 @@ fn prepare(tuning: &Tuning, plan: &Plan) -> Result<Option<Target>, Failure> {
 /// Finds out what there is to be found out.
 fn measure<'a>(
     tuning: &'a Tuning,
+    objective: Objective,
     plan: &'a Plan,
     route: &mut Route<'_>,
     started: Instant,
@@ -263,7 +265,6 @@ fn measure<'a>(
         count_combinations(&choices, search::MAX_POINTS)?;
     }
     let dimensions: Vec<_> = choices.iter().map(choices::Choice::dimension).collect();
-    let objective = Objective::new(tuning.aim, &tuning.size, tuning.budget);
     let description = route.describe();
     let heading = format!(
         "{description}, for {}: {}, {}\n",

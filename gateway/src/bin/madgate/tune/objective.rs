@@ -8,6 +8,7 @@ use madgate_vchannel::cluster::format_size;
 use super::route::{Route, Stop};
 use super::statistics::geometric_mean;
 use crate::bench;
+use crate::failure::Failure;
 use crate::files::wire::count;
 use crate::units::float;
 
@@ -76,6 +77,14 @@ impl Gauge {
         }
     }
 
+    /// What its figures are in.
+    pub(crate) const fn unit(self) -> &'static str {
+        match self {
+            Self::Stream(_) => "MB/s",
+            Self::Pingpong(_) => "us",
+        }
+    }
+
     /// A figure, with its unit.
     pub(crate) fn figure(self, figure: f64) -> String {
         match self {
@@ -97,7 +106,15 @@ impl Gauge {
 
 impl Objective {
     /// With messages of these sizes, or the usual ones.
-    pub(crate) fn new(aim: Aim, sizes: &[usize], budget: Duration) -> Self {
+    ///
+    /// # Errors
+    /// When messages without bytes are to have a throughput.
+    pub(crate) fn new(aim: Aim, sizes: &[usize], budget: Duration) -> Result<Self, Failure> {
+        if aim != Aim::Latency && sizes.contains(&0) {
+            return Err(Failure::usage(
+                "messages without bytes have no throughput; name other sizes, or --for latency",
+            ));
+        }
         let sizes = if sizes.is_empty() {
             aim.usual_sizes()
         } else {
@@ -111,7 +128,7 @@ impl Objective {
             Aim::Balanced => streams.chain(pingpongs).collect(),
         };
         let time = (budget / FIGURES).clamp(*FIGURE_TIME.start(), *FIGURE_TIME.end());
-        Self { gauges, time }
+        Ok(Self { gauges, time })
     }
 
     /// How long one message of each size takes, with what is in force: the second, as the first sets
@@ -147,8 +164,7 @@ impl Objective {
             route.keep()?;
             figures.push(route.keeping(None, |to| match *gauge {
                 Gauge::Stream(size) => {
-                    // Empty messages have no bytes; those count that there were.
-                    let bytes = float(count(size.max(1)));
+                    let bytes = float(count(size));
                     Ok(bench::messages_per_s(to, size, times)? * bytes / 1e6)
                 }
                 Gauge::Pingpong(size) => bench::half_round_trip_us(to, size, times),
@@ -177,7 +193,7 @@ mod tests {
     #[test]
     fn more_bytes_and_shorter_trips_are_better() {
         let budget = Duration::from_secs(120);
-        let both = Objective::new(Aim::Balanced, &[], budget);
+        let both = Objective::new(Aim::Balanced, &[], budget).unwrap();
         assert_eq!(both.gauges.len(), 4);
         let score = both.score(&[100.0, 1000.0, 10.0, 500.0]);
         assert!(both.score(&[200.0, 1000.0, 10.0, 500.0]) > score);
@@ -189,11 +205,20 @@ mod tests {
 
     #[test]
     fn sizes_and_times_follow_what_was_asked_for() {
-        let long = Objective::new(Aim::Throughput, &[], Duration::from_secs(3600));
+        let long = Objective::new(Aim::Throughput, &[], Duration::from_secs(3600)).unwrap();
         assert_eq!(long.gauges, [Gauge::Stream(1 << 20)]);
         assert_eq!(long.time, *FIGURE_TIME.end());
-        let short = Objective::new(Aim::Latency, &[8, 64], Duration::from_secs(5));
+        let short = Objective::new(Aim::Latency, &[8, 64], Duration::from_secs(5)).unwrap();
         assert_eq!(short.gauges, [Gauge::Pingpong(8), Gauge::Pingpong(64)]);
         assert_eq!(short.time, *FIGURE_TIME.start());
+    }
+
+    #[test]
+    fn nothing_has_no_throughput() {
+        let budget = Duration::from_secs(60);
+        assert!(Objective::new(Aim::Latency, &[0], budget).is_ok());
+        for aim in [Aim::Throughput, Aim::Balanced] {
+            assert!(Objective::new(aim, &[8, 0], budget).is_err());
+        }
     }
 }
