@@ -270,6 +270,8 @@ struct Gateway {
     far: LinkId,
     positions: Vec<(FlowKey, u64)>,
     departures: Vec<Departure>,
+    /// What each destination has granted beyond what it was sent.
+    granted: u64,
 }
 
 impl Gateway {
@@ -288,16 +290,18 @@ impl Gateway {
             far,
             positions,
             departures: Vec::with_capacity(usize::try_from(MESSAGES).unwrap_or(0)),
+            granted: 0,
         };
         gateway.forward();
         gateway.grant();
         gateway
     }
 
-    /// A credit of each flow's destination on its way to the source.
+    /// A credit of each flow's destination for another MiB, on its way to the source.
     fn grant(&mut self) {
+        self.granted += 1 << 20;
         for (key, position) in &self.positions {
-            let credit = Header::credit(*key, LABEL, *position, position + (1 << 20), 9);
+            let credit = Header::credit(*key, LABEL, *position, position + self.granted, 9);
             let _ = self.transit.handle_control(self.far, &credit, NOW);
         }
         let mut credits = Vec::new();

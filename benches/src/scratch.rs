@@ -24,12 +24,24 @@ pub fn folder() -> io::Result<TempDir> {
     folders.push(folder.path().to_owned());
     drop(folders);
     LISTENS.call_once(|| {
-        // Without it, the worst is a folder that stays.
-        if let Ok(signals) = Signals::new([SIGHUP, SIGINT, SIGTERM]) {
+        // Who was started so that they pass over it (`nohup`) is not to be ended by one. Without any, the
+        // worst is a folder that stays.
+        let ignored = ignored();
+        let ending = [SIGHUP, SIGINT, SIGTERM].into_iter();
+        let ending = ending.filter(|signal| ignored & (1 << (signal - 1)) == 0);
+        if let Ok(signals) = Signals::new(ending) {
             thread::spawn(move || remove_at(signals));
         }
     });
     Ok(folder)
+}
+
+/// The signals that this process passes over, the first in the lowest bit.
+fn ignored() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or(0)
 }
 
 /// Ends the process as the first signal wants it, once the folders are gone.

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use bytes::BytesMut;
@@ -92,10 +93,11 @@ impl Fixture {
         self.link_of(self.request().back(), false)
     }
 
-    /// The same where whoever wants to send has brought something each time.
+    /// The same where whoever wants to send has brought something, far more often than anybody should
+    /// look.
     pub(crate) fn endless_link(&self) -> Arc<Link> {
         let wanting = Wanting {
-            brings: true,
+            brings: Arc::new(AtomicUsize::new(1_000_000)),
             ..Wanting::default()
         };
         self.link_with(self.request(), true, &wanting)
@@ -129,13 +131,16 @@ impl Fixture {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Wanting {
     link: Arc<OnceLock<Weak<Link>>>,
-    brings: bool,
+    /// How often it still brings something.
+    brings: Arc<AtomicUsize>,
 }
 
 impl Wanting {
     fn want(&self) {
         if let Some(link) = self.link.get().and_then(Weak::upgrade) {
-            if self.brings {
+            let left = self.brings.load(Ordering::Relaxed);
+            if left > 0 {
+                self.brings.store(left - 1, Ordering::Relaxed);
                 link.push_echo(Kind::Ping, 0);
             }
             assert!(want(&link));

@@ -124,7 +124,11 @@ impl Sender {
 
     fn take_handovers(&mut self) -> bool {
         let mut progress = false;
-        while let Ok(link) = self.handovers.try_recv() {
+        // Those that are handed over meanwhile, perhaps by this thread, are for the next pass.
+        for _ in 0..self.handovers.len() {
+            let Ok(link) = self.handovers.try_recv() else {
+                break;
+            };
             progress = true;
             link.taken_over();
             self.attend(&link, false);

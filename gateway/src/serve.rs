@@ -19,8 +19,8 @@ const URGENT_OUTBOX_BYTES: usize = 256 << 10;
 /// The same for a bulk lane.
 const BULK_OUTBOX_BYTES: usize = 1 << 20;
 
-/// What a thread sends on one link before it goes on with its own work: while others have more for it than
-/// it takes, the network's sender does that.
+/// What a thread sends before it goes on with its own work: what others have for the same links meanwhile,
+/// the senders of their networks send.
 const PUMP_BYTES: usize = 4 << 20;
 
 /// Bytes of control frames that are taken at once.
@@ -30,17 +30,29 @@ impl Engine {
     /// Sends what `touched` links have to send, and what follows from it, until nothing is
     /// left that is not blocked.
     pub(crate) fn serve_all(&self, touched: &mut Touched, watch: &mut Stopwatch) {
+        let mut left = PUMP_BYTES;
         while let Some(link) = touched.next() {
-            if self.hands_over() {
+            if self.hands_over() || left == 0 {
                 self.networks[link.network].hand_over(&link);
             } else {
-                self.serve(&link, touched, watch);
+                self.serve_within(&mut left, &link, touched, watch);
             }
         }
     }
 
     /// Sends what one link has to send. If somebody else is sending on it, they do it.
     pub(crate) fn serve(&self, link: &Arc<Link>, touched: &mut Touched, watch: &mut Stopwatch) {
+        self.serve_within(&mut { PUMP_BYTES }, link, touched, watch);
+    }
+
+    /// The same, as far as so many bytes go; the rest is for the network's sender.
+    fn serve_within(
+        &self,
+        left: &mut usize,
+        link: &Arc<Link>,
+        touched: &mut Touched,
+        watch: &mut Stopwatch,
+    ) {
         let hub = &self.networks[link.network];
         link.want();
         while link.is_wanted() && !link.is_closed() {
@@ -48,7 +60,7 @@ impl Engine {
                 return;
             };
             link.will_look();
-            let pumped = self.pump(hub, link, &mut output, touched, watch);
+            let pumped = self.pump(left, (hub, link), &mut output, touched, watch);
             let waits_for_room = output
                 .lanes()
                 .iter()
@@ -69,22 +81,21 @@ impl Engine {
     }
 
     /// Fills the outboxes and empties them into the lanes, until there is nothing more, the lanes take
-    /// no more, or it was [enough](PUMP_BYTES).
+    /// no more, or no bytes are `left`.
     fn pump(
         &self,
-        hub: &Hub,
-        link: &Link,
+        left: &mut usize,
+        (hub, link): (&Hub, &Link),
         output: &mut Output,
         touched: &mut Touched,
         watch: &mut Stopwatch,
     ) -> Result<Pumped, Fault> {
-        let mut pumped = 0;
         loop {
             self.fill(hub, link, output, touched);
             if !output.can_send() {
                 return Ok(Pumped::All);
             }
-            if pumped >= PUMP_BYTES {
+            if *left == 0 {
                 return Ok(Pumped::Enough);
             }
             watch.end(Stage::HandingOver);
@@ -103,7 +114,7 @@ impl Engine {
             if sent == 0 {
                 return Ok(Pumped::All);
             }
-            pumped += sent;
+            *left = left.saturating_sub(sent);
             self.feed();
         }
     }
@@ -237,7 +248,6 @@ mod tests {
         let mut watch = Stopwatch::new(fixture.engine.clock, spent);
         let mut touched = Touched::default();
         link.push_echo(Kind::Ping, 0);
-        // It ends.
         fixture.engine.serve(&link, &mut touched, &mut watch);
         assert!(fixture.is_handed_over(&link));
         assert!(link.try_output().is_some_and(|output| output.can_send()));

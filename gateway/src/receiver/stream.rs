@@ -66,9 +66,10 @@ impl Receiver {
     }
 
     /// Receives the rest of a frame that lost its batch to others into the memory that was made for all
-    /// of it: however many pieces it comes in, it is not moved again.
+    /// of it: however many pieces it comes in, they are not moved again for that.
     fn receive_apart(&mut self, input: &mut Input, mut frame: BytesMut) -> Result<bool, Fault> {
         let mut progress = false;
+        let whole = input.frame_bytes.unwrap_or(frame.capacity());
         for _ in 0..READS_PER_TURN {
             let received = input.receiver.try_receive(Room::default(), &mut frame)?;
             if received == 0 {
@@ -77,13 +78,13 @@ impl Receiver {
             progress = true;
             self.note_received(received);
             self.watch.end(Stage::Receiving);
-            if frame.len() == frame.capacity() {
+            if frame.len() >= whole {
                 self.parse(input, &mut frame)?;
                 input.small.extend_from_slice(&frame);
                 return Ok(true);
             }
         }
-        let missing = frame.capacity() - frame.len();
+        let missing = whole - frame.len();
         input.apart = Some(frame);
         if progress && input.rules.lane == Lane::Bulk {
             self.gather(input, missing, input.rest_of_block());

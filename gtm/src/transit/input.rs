@@ -264,9 +264,11 @@ impl<B> Transit<B> {
             return false;
         };
         let groups = link.groups.iter().flatten();
-        let mut groups = groups.filter_map(|group| self.groups.get(*group)?.as_ref());
-        let is_paced =
-            flow.meter.opens_at(now).is_some() || groups.any(|group| group.holds(flow.to, now));
+        let groups = groups.filter_map(|group| self.groups.get(*group)?.as_ref());
+        // Who waits for a turn at one rate does not stand in line at the other.
+        let waits = groups.clone().any(|group| group.holds(flow.to));
+        let is_closed = groups.clone().any(|group| group.opens_at(now).is_some());
+        let is_paced = flow.meter.opens_at(now).is_some() || (waits && is_closed);
         is_paced || now.since(link.last_departure) < MOVES_WITHIN
     }
 

@@ -56,8 +56,8 @@ impl<B> Transit<B> {
 
     /// Takes what is next for `lane` of `link`, about `limit` bytes, flows taking turns
     /// (deficit round robin). Where [rates](super::Rate) are kept, `take` may get less or nothing:
-    /// returned is what the rest waits for. Whoever could not be asked for anything
-    /// [passes its turns](Self::pass_turns).
+    /// returned is what the rest waits for. A link whose lanes all gave nothing, and were denied
+    /// nothing, [passes its turns on](Self::pass_turns).
     pub fn poll_transmit(
         &mut self,
         link: LinkId,
@@ -118,12 +118,13 @@ impl<B> Transit<B> {
             };
             let mut waits = Waits::default();
             match denied {
-                Denied::Rate(opens_at) => {
-                    waits.until = Some(opens_at);
-                    waits.is_closed = true;
-                }
+                Denied::Rate(opens_at) => waits.until = Some(opens_at),
                 Denied::Turn(first) => waits.turns_of[at] = Some(first),
             }
+            waits.is_closed = groups.iter().any(|group| {
+                let group = self.group(*group);
+                group.is_some_and(|group| group.opens_at(now).is_some())
+            });
             for (group, turn_of) in groups.iter().zip(&mut waits.turns_of).skip(at + 1) {
                 *turn_of = self.group(*group).and_then(|group| group.pass_turn(link));
             }
@@ -249,7 +250,7 @@ impl<B> Transit<B> {
             if is_over {
                 queue.leave();
                 if others.is_some() && !std::mem::replace(&mut other.waits, true) {
-                    // What waits for the other lane is next.
+                    // What waits for the other lane came before what is left here.
                     waiting.turns_mut(lane.other()).push(turn);
                 }
             } else if taken >= limit || !is_open || meter.opens_at(now).is_some() {

@@ -93,14 +93,14 @@ pub(super) const RATES_OF_LINK: usize = 2;
 pub struct Waits {
     /// When to ask again, if something must not leave now for a rate.
     pub until: Option<Time>,
-    /// Whether that is a rate of the link's: nothing leaves by it until then.
+    /// Whether a rate that the link shares allows nothing now.
     pub is_closed: bool,
     /// Links to ask now: it is their turn.
     pub turns_of: [Option<LinkId>; RATES_OF_LINK],
 }
 
 impl Waits {
-    /// Whether the link was asked at a time that is not its own.
+    /// Whether the link sends nothing more now, and somebody or a clock will have it asked again.
     #[must_use]
     pub fn is_denied(&self) -> bool {
         self.is_closed || self.turns_of.iter().any(Option::is_some)
@@ -178,9 +178,9 @@ impl Group {
         Err(denied)
     }
 
-    /// Whether `link` has something to send and waits for the rate to allow it.
-    pub(super) fn holds(&self, link: LinkId, now: Time) -> bool {
-        self.opens_at(now).is_some() && self.waiting.contains(&link)
+    /// Whether `link` has something to send, and waits until it may.
+    pub(super) fn holds(&self, link: LinkId) -> bool {
+        self.waiting.contains(&link)
     }
 
     /// When more may leave, if that is not yet.

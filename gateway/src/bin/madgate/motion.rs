@@ -56,7 +56,8 @@ impl Motion {
         let last = std::mem::replace(&mut self.last, now);
         let since = at.saturating_duration_since(self.moved);
         let of_others = self.beside.map_or(0, |beside| beside.within(since));
-        if bytes(now).saturating_sub(self.bytes) > of_others {
+        // Fewer than before are of another process.
+        if bytes(now) < self.bytes || bytes(now) - self.bytes > of_others {
             (self.bytes, self.moved) = (bytes(now), at);
             return true;
         }

@@ -340,12 +340,15 @@ impl<'a, S: Surface> Search<'a, S> {
         }
         let took = self.surface.elapsed().saturating_sub(began);
         self.samples += 1;
-        // The first one has set up what the others find there.
-        self.cost = if self.samples <= 2 {
-            took
-        } else {
-            (self.cost * 3 + took) / 4
-        };
+        if matches!(sample, Sample::Score(_)) {
+            // The first one has set up what the others find there. How long a failure took says nothing of
+            // them.
+            self.cost = if self.samples <= 2 {
+                took
+            } else {
+                (self.cost * 3 + took) / 4
+            };
+        }
         match sample {
             Sample::Score(score) => Ok(Some(score)),
             Sample::Refused(reason) | Sample::Failed(reason) => {

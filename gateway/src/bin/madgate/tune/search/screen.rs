@@ -116,6 +116,9 @@ impl<S: Surface> Search<'_, S> {
                 Some(score) => Some(score),
                 None => self.measure(&incumbent)?,
             };
+            if first.is_none() {
+                break;
+            }
             let mut scores = Vec::with_capacity(group.len());
             for candidate in group.iter() {
                 scores.push(self.measure(&candidate.tried.from(&incumbent))?);
