@@ -50,7 +50,16 @@ fn assert_limited(rate: f64, what: &str) {
 /// A source, and two nodes beyond a gateway, with `network_keys` for the network that they are on
 /// and `node_keys` for the first of them.
 fn two_receivers(right: &str, network_keys: &str, node_keys: &str) -> (World, Gateway, [Node; 3]) {
-    let world = World::new("")
+    two_receivers_with("", right, network_keys, node_keys)
+}
+
+fn two_receivers_with(
+    settings: &str,
+    right: &str,
+    network_keys: &str,
+    node_keys: &str,
+) -> (World, Gateway, [Node; 3]) {
+    let world = World::new(settings)
         .networks(&[("left", "tcp"), ("right", right)])
         .and(network_keys)
         .node("a0", &[("left", "tcp")])
@@ -58,6 +67,7 @@ fn two_receivers(right: &str, network_keys: &str, node_keys: &str) -> (World, Ga
         .node("b0", &[("right", right)])
         .and(node_keys)
         .node("b1", &[("right", right)])
+        .node("c0", &[("left", "tcp")])
         .channel("main", &["left", "right"]);
     let gateway = world.gateway("gw");
     let nodes = ["a0", "b0", "b1"].map(|name| world.node_of(name));
@@ -106,6 +116,28 @@ fn two_neighbours_share_the_rate_of_their_network() {
         println!("{right}, shared: {b0:.2} and {b1:.2}");
         // While both send, neither has much more than half; the last may have all for itself.
         assert!(b0.min(b1) <= 0.6, "{right}: {rates:?}");
+    }
+}
+
+/// Turns pass from one neighbour to the other and back, whoever sends, and nothing waits for a clock.
+#[test]
+fn a_rate_that_is_never_reached_holds_nothing_back() {
+    const NEVER: &str = "rate = \"8000Gbit/s\"";
+    for right in RIGHTS {
+        for settings in ["", "[gateway]\nhandover = \"thread\""] {
+            let (world, gateway, [a, b0, b1]) = two_receivers_with(settings, right, NEVER, NEVER);
+            let other = world.node_of("c0");
+            thread::scope(|scope| {
+                for (from, to, name) in [(&a, &b0, "b0"), (&other, &b1, "b1")] {
+                    scope.spawn(move || send_all(from, name, &MESSAGES));
+                    scope.spawn(move || receive_all(to, &MESSAGES));
+                }
+            });
+            let counters = gateway.counters();
+            let into = counters.networks.iter().find(|one| one.name == "right");
+            let held_back = into.map(|network| network.held_back);
+            assert_eq!(held_back, Some(0), "{right} {settings:?}: {counters:#?}");
+        }
     }
 }
 
