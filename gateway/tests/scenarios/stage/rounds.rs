@@ -17,7 +17,7 @@ const LOOK: Duration = Duration::from_millis(5);
 /// when it looks good fools himself. Where only a floor does, a machine that is busy with other
 /// things gets more of them before a ratio is believed to be below it.
 fn rounds() -> RangeInclusive<usize> {
-    if ratios_decide() { 9..=9 } else { 3..=11 }
+    if ratios_decide() { 9..=9 } else { 2..=11 }
 }
 
 /// What arrived at a node, per channel and source: `main/a0`.
