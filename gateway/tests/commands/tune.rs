@@ -1,6 +1,7 @@
 //! `tune`: values are found and written, and whatever happens, every node goes back to its own.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 use std::{env, fs, thread};
 
 use rustix::process::Signal;
@@ -15,11 +16,7 @@ const FAST: [&str; 8] = [
 ];
 
 fn world(right: &str) -> World {
-    world_with(right, "10s")
-}
-
-fn world_with(right: &str, link_timeout: &str) -> World {
-    let world = World::over(right, link_timeout);
+    let world = World::over(right, "10s");
     let text = fs::read_to_string(world.cluster()).unwrap();
     // The table of the channel ends where that of the first node begins.
     let text = text.replacen("[[node]]", &format!("{SLOW}\n# Who is here.\n[[node]]"), 1);
@@ -381,14 +378,35 @@ fn who_breaks_off_does_not_wait_for_a_node_that_says_nothing() {
     serve.kill();
 }
 
-/// Its link stays: whoever measures has to notice that nothing moves.
+/// Its link stays, and a stream that is fast waits within the library: whoever measures has to notice that
+/// nothing moves.
 #[test]
 fn a_node_that_is_stopped_in_the_middle_is_not_waited_for_for_ever() {
-    let world = world_with("tcp", "2s");
-    let (gateway, serve) = tunable(&world);
+    let world = World::over("tcp", "2s");
+    let stats = world.path("stats.json");
+    let serve = world.serve_with(&["--tunable"]);
+    let gateway = world.gateway_with(&[
+        "--tunable",
+        "--stats-json",
+        stats.to_str().unwrap(),
+        "--stats-interval",
+        "20ms",
+    ]);
     let tuner = world.start_tune(&["--budget", "10min", "--knobs", "gateway.depth"]);
-    // From here on nearly all of the time is for streams.
-    serve.wait_said(&["trial 2 of a0"]);
+    gateway.wait_said(&["trial 2 of a0"]);
+    // The counters begin anew with each trial: a second of streams has begun, or is about to be over, and
+    // then it is an order that nobody answers.
+    let since = Instant::now();
+    let is_streaming = || {
+        let text = fs::read_to_string(&stats).unwrap_or_default();
+        let seen: Value = serde_json::from_str(&text).unwrap_or_default();
+        let count = |name: &str| seen[name].as_u64().unwrap_or(0);
+        let is_of_trial = u128::from(count("uptime_ns")) < since.elapsed().as_nanos();
+        is_of_trial && count("bytes") > 4 << 20
+    };
+    while !is_streaming() {
+        thread::yield_now();
+    }
     serve.signal(Signal::STOP);
     tuner.end().failed_with(&["b0"]);
     gateway.wait_said(&["back to the values of the file: its tuner has ended"]);
