@@ -295,3 +295,106 @@ fn a_bench_in_which_nothing_moves_ends() {
         bench.end().failed_with(&["nothing has moved for 1"]);
     }
 }
+
+/// Nobody is there who could be asked: what cannot be is said before.
+#[test]
+fn what_nobody_could_answer_is_refused() {
+    let world = World::over("tcp", "2s");
+    let picture = world.path("bench.svg");
+    let cluster = world.cluster();
+    let (picture_name, cluster_name) = (picture.to_str().unwrap(), cluster.to_str().unwrap());
+    let missing = world.path("missing.toml");
+    for (arguments, code, words) in [
+        (
+            vec![
+                "bench",
+                cluster_name,
+                "--node",
+                "a0",
+                "--to",
+                "b0,b0",
+                "many",
+            ],
+            1,
+            "two flows from a0 to b0",
+        ),
+        (
+            vec![
+                "bench",
+                cluster_name,
+                "--node",
+                "a0,b0",
+                "--to",
+                "b0",
+                "many",
+            ],
+            1,
+            "b0 is both in --node and in --to",
+        ),
+        (
+            vec![
+                "bench",
+                cluster_name,
+                "--node",
+                "a0",
+                "--to",
+                "b0",
+                "pingpong",
+                "--json",
+                "--plot",
+            ],
+            2,
+            "--plot",
+        ),
+        (
+            vec![
+                "bench",
+                cluster_name,
+                "--node",
+                "a0",
+                "--to",
+                "b0",
+                "loaded",
+                "--load-size",
+                "0B",
+            ],
+            2,
+            "no load",
+        ),
+        (
+            vec![
+                "bench",
+                missing.to_str().unwrap(),
+                "--node",
+                "a0",
+                "--to",
+                "b0",
+                "pingpong",
+                "--svg",
+                picture_name,
+            ],
+            1,
+            "missing.toml",
+        ),
+        (
+            vec![
+                "tune",
+                cluster_name,
+                "--node",
+                "a0",
+                "--to",
+                "b0",
+                "--size",
+                "8B,0B",
+            ],
+            2,
+            "messages without bytes",
+        ),
+    ] {
+        let output = run(arguments.iter().map(OsStr::new));
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(words), "{arguments:?}: {stderr}");
+    }
+    assert!(!picture.exists());
+}
