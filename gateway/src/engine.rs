@@ -590,51 +590,17 @@ impl Shared {
 mod tests {
     use std::io::{self, ErrorKind};
 
-    use bytes::Bytes;
-    use madgate_gtm::wire::{Flags, FlowKey, OPENING_BYTES, Opening};
-    use madgate_gtm::{Header, Kind};
     use madgate_tm::LaneError;
 
     use super::*;
     use crate::fixture::Fixture;
-    use crate::frame::Memory;
-    use crate::instruments::Stay;
-
-    /// A small frame waits for `link`.
-    fn wait_for(engine: &Engine, link: &Link) {
-        let mut shared = engine.lock();
-        let from = shared.transit.add_link();
-        let flow = FlowKey {
-            channel: 0,
-            source: 0,
-            destination: 2,
-        };
-        let header = Header {
-            flags: Flags::OPEN.with(Flags::DESCRIBED),
-            length: u32::try_from(OPENING_BYTES).unwrap() + 100,
-            ..Header::new(Kind::Data, flow, 1)
-        };
-        let opening = Opening {
-            source_incarnation: 1,
-            destination_incarnation: 0,
-            fragment_bytes: 1 << 16,
-        };
-        let frame = Frame::new(
-            Memory::shared(Bytes::from(vec![0; header.frame_bytes()])),
-            Stay::since(link.arrival(Time(1))),
-        );
-        let way = Ok(link.transit);
-        let transit = &mut shared.transit;
-        transit.handle_opening(from, &header, &opening, way, frame, Time(1));
-        assert!(transit.has_queued(link.transit, Lane::Urgent));
-    }
 
     /// Whether a link that ends like this is warned of.
     fn is_warned_of(kind: ErrorKind, waits: bool) -> bool {
         let fixture = Fixture::new();
         let (engine, link) = (&fixture.engine, fixture.link());
         if waits {
-            wait_for(engine, &link);
+            fixture.wait_for(&link, 0);
         }
         let fault = Fault::from(LaneError::from(io::Error::from(kind)));
         engine.close_link(&link, &fault, &mut Touched::default());

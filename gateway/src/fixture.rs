@@ -6,9 +6,11 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use crossbeam_channel::Receiver;
-use madgate_gtm::Kind;
+use madgate_gtm::transit::Lane;
+use madgate_gtm::wire::{Flags, FlowKey, OPENING_BYTES, Opening};
+use madgate_gtm::{Header, Kind, Time};
 use madgate_tm::{
     Interest, LaneError, LaneReceiver, LaneSender, LentSlot, Piece, Poller, ReceivedSlot, Room,
     Shape,
@@ -18,6 +20,8 @@ use madgate_vchannel::conductor::{Conductor, LinkEvent, LinkKind, LinkRequest, P
 use madgate_vchannel::handshake::SessionKey;
 
 use crate::engine::{Engine, Hub, HubEnds};
+use crate::frame::{Frame, Memory};
+use crate::instruments::Stay;
 use crate::link::Link;
 use crate::router::Router;
 
@@ -39,16 +43,28 @@ pub(crate) struct Fixture {
 
 impl Fixture {
     pub(crate) fn new() -> Self {
+        Self::with("")
+    }
+
+    /// The same where `right` has a rate, which is never reached.
+    pub(crate) fn limited() -> Self {
+        Self::with("rate = \"8000Gbit/s\"\n")
+    }
+
+    /// With these keys of `right`.
+    fn with(right: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let text = "[session]\nname = \"test\"\nkey_file = \"session.key\"\n\
+        let text = format!(
+            "[session]\nname = \"test\"\nkey_file = \"session.key\"\n\
             [[network]]\nname = \"left\"\nprotocol = \"shm\"\ndirectory = \"left\"\n\
-            [[network]]\nname = \"right\"\nprotocol = \"shm\"\ndirectory = \"right\"\n\
-            [[node]]\nname = \"a0\"\naddresses = { left = \"a0\" }\n\
+            [[network]]\nname = \"right\"\nprotocol = \"shm\"\ndirectory = \"right\"\n{right}\
+            [[node]]\nname = \"a0\"\naddresses = {{ left = \"a0\" }}\n\
             [[node]]\nname = \"gw\"\ngateway = true\n\
-            addresses = { left = \"gw\", right = \"gw\" }\n\
-            [[node]]\nname = \"b0\"\naddresses = { right = \"b0\" }\n\
-            [[channel]]\nname = \"main\"\nnetworks = [\"left\", \"right\"]\n";
-        let cluster = Arc::new(Cluster::parse(text, folder.path()).unwrap());
+            addresses = {{ left = \"gw\", right = \"gw\" }}\n\
+            [[node]]\nname = \"b0\"\naddresses = {{ right = \"b0\" }}\n\
+            [[channel]]\nname = \"main\"\nnetworks = [\"left\", \"right\"]\n"
+        );
+        let cluster = Arc::new(Cluster::parse(&text, folder.path()).unwrap());
         let node = cluster.node("gw").unwrap();
         let parties = vec![(Party::Engine, Arc::new(|| ()) as _)];
         let key = SessionKey::generate();
@@ -103,13 +119,52 @@ impl Fixture {
         self.link_with(self.request(), true, &wanting)
     }
 
+    /// A link to b0 that leads others through it, which is up too: nobody wants to send on it.
+    pub(crate) fn link_on(&self) -> Arc<Link> {
+        let request = LinkRequest {
+            kind: LinkKind::Forward,
+            ..self.request()
+        };
+        self.link_of(request, true)
+    }
+
+    /// The first frame of a flow from this source, which is small, waits for `link`.
+    pub(crate) fn wait_for(&self, link: &Link, source: u32) {
+        let mut shared = self.engine.lock();
+        let from = shared.transit.add_link();
+        let flow = FlowKey {
+            channel: 0,
+            source,
+            destination: 2,
+        };
+        let header = Header {
+            flags: Flags::OPEN.with(Flags::DESCRIBED),
+            length: u32::try_from(OPENING_BYTES).unwrap() + 100,
+            ..Header::new(Kind::Data, flow, 1)
+        };
+        let opening = Opening {
+            source_incarnation: 1,
+            destination_incarnation: 0,
+            fragment_bytes: 1 << 16,
+        };
+        let frame = Frame::new(
+            Memory::shared(Bytes::from(vec![0; header.frame_bytes()])),
+            Stay::since(link.arrival(Time(1))),
+        );
+        let way = Ok(link.transit);
+        let transit = &mut shared.transit;
+        transit.handle_opening(from, &header, &opening, way, frame, Time(1));
+        assert!(transit.has_queued(link.transit, Lane::Urgent));
+    }
+
     fn link_of(&self, request: LinkRequest, is_dialed: bool) -> Arc<Link> {
         self.link_with(request, is_dialed, &Wanting::default())
     }
 
     fn link_with(&self, request: LinkRequest, is_dialed: bool, wanting: &Wanting) -> Arc<Link> {
         let mut shared = self.engine.lock();
-        let transit = shared.transit.add_link();
+        let limits = self.engine.limits_of(request);
+        let transit = shared.transit.add_limited_link(limits);
         let lane = || Box::new(SlotSender::new(wanting.clone()));
         let link = Link::new(transit, 1, request, 1, 1, is_dialed, true, lane(), lane());
         let link = Arc::new(link);

@@ -235,10 +235,42 @@ enum Pumped {
 
 #[cfg(test)]
 mod tests {
-    use madgate_gtm::Kind;
+    use madgate_gtm::{Kind, Time};
 
     use super::*;
     use crate::fixture::Fixture;
+
+    #[test]
+    fn who_can_send_nothing_passes_its_turn_at_a_rate_on() {
+        let fixture = Fixture::limited();
+        let (stuck, other) = (fixture.link(), fixture.link_on());
+        let engine = &fixture.engine;
+        let waits = |link: &Link| {
+            let shared = engine.lock();
+            shared.transit.has_queued(link.transit, Lane::Urgent)
+        };
+        // The one sends a frame, and stands there for another turn when its neighbour takes no more.
+        fixture.wait_for(&stuck, 0);
+        fixture.wait_for(&stuck, 1);
+        engine.hold(&stuck).urgent.is_blocked = true;
+        let mut sent = 0;
+        engine.lock().transit.poll_transmit(
+            stuck.transit,
+            Lane::Urgent,
+            1,
+            Time(1),
+            |_, departure| sent += departure.frames,
+        );
+        assert_eq!(sent, 1);
+        fixture.wait_for(&other, 2);
+        let spent = Arc::clone(&engine.networks[1].receiver_spent);
+        let mut watch = Stopwatch::new(engine.clock, spent);
+        let mut touched = Touched::default();
+        engine.serve(&other, &mut touched, &mut watch);
+        engine.serve_all(&mut touched, &mut watch);
+        assert!(waits(&stuck));
+        assert!(!waits(&other));
+    }
 
     #[test]
     fn who_receives_is_not_kept_by_what_others_have_to_send() {
