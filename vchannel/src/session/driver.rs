@@ -340,8 +340,9 @@ impl Inner {
         self.flush_dirty();
         if self.handle_due(driver.now) {
             busy = true;
-            // Credit that has waited long enough goes with what a caller sends next, who is about to
-            // leave; if that is nothing, it goes when it comes back, or the progress thread takes over.
+            // What is due, mostly credit that has waited long enough, goes with what a caller sends next
+            // who is about to leave; if that is nothing, it goes when it comes back, or when the progress
+            // thread takes over.
             if !(driver.is_caller && goal.is_over()) {
                 self.flush_dirty();
             }
