@@ -337,16 +337,8 @@ impl Inner {
             }
         };
         busy |= self.poll_descriptors(driver, timeout, goal);
+        busy |= self.handle_due(driver.now);
         self.flush_dirty();
-        if self.handle_due(driver.now) {
-            busy = true;
-            // What is due, mostly credit that has waited long enough, goes with what a caller sends next
-            // who is about to leave; if that is nothing, it goes when it comes back, or when the progress
-            // thread takes over.
-            if !(driver.is_caller && goal.is_over()) {
-                self.flush_dirty();
-            }
-        }
         busy
     }
 

@@ -23,7 +23,7 @@ use tempfile::TempDir;
 use super::Session;
 use super::core::{Core, Gathers, SWEEP, SWEEP_MOST};
 use super::driver::{Driver, Patience};
-use super::goal::{Goal, Nothing};
+use super::goal::Goal;
 use super::input::{Input, InputError};
 use super::links::{CONTROL_BYTES_MOST, Link, LinkOutput, OUTBOX_BYTES, OUTBOX_BYTES_MOST};
 use crate::cluster::Cluster;
@@ -612,81 +612,6 @@ fn a_peer_that_ends_is_noticed_on_a_lane_out_of_the_poller() {
     assert_eq!(looks.load(Ordering::Relaxed), 1);
     assert!(driver.inputs.iter().all(Option::is_none));
     assert_eq!((driver.small.lane(), driver.bulk.lane()), (None, None));
-}
-
-#[test]
-fn credit_that_is_due_goes_with_what_a_caller_sends_who_is_about_to_leave() {
-    let (_files, a, b) = pair("shm", ["a", "b"]);
-    let send = |from: &Session, to: &Session| {
-        let channel = from.channel("main").unwrap();
-        let mut packing = channel.begin_packing(to.node()).unwrap();
-        packing.pack_safer(&[1], ReceiveMode::Cheaper).unwrap();
-        packing.end_packing().unwrap();
-    };
-    // What opens a flow is answered at once.
-    for (from, to) in [(&a, &b), (&b, &a)] {
-        thread::scope(|scope| {
-            scope.spawn(|| say(from, to, 1));
-            assert_eq!(hear(to), 1);
-        });
-    }
-    let (inner, patience) = (b.inner(), Patience::Sleep(Some(Duration::ZERO)));
-    let is_dirty = || !inner.lock().dirty.is_empty();
-    // Only the test drives.
-    inner.lock().callers += 1;
-    inner.waker.wake();
-    let mut driver = loop {
-        match inner.try_drive() {
-            Some(driver) => break driver,
-            None => thread::yield_now(),
-        }
-    };
-    let started = Instant::now();
-    let has_time = || started.elapsed() < a.cluster().link_timeout();
-    // Whether it waits after a pass in which it was due, if it was: a pass may come late.
-    let mut waits = |is_caller: bool, is_over: bool| {
-        let flow = || {
-            let flow = &inner.lock().in_flows[0].flow;
-            (flow.delivered(), flow.next_deadline())
-        };
-        let (before, _) = flow();
-        send(&a, &b);
-        let due = loop {
-            inner.drive(&mut driver, patience, &mut Goal::new(None, &mut Nothing));
-            let (delivered, due) = flow();
-            if delivered > before {
-                break due?;
-            }
-            assert!(has_time());
-        };
-        while inner.now() < due {
-            thread::yield_now();
-        }
-        driver.begin_drive(is_caller, || inner.now());
-        let mut look = |_: &mut Core| is_over;
-        let mut goal = Goal::new(None, &mut look);
-        goal.look(&mut inner.lock());
-        inner.drive(&mut driver, patience, &mut goal);
-        let core = inner.lock();
-        core.timed.is_empty().then(|| !core.dirty.is_empty())
-    };
-    for (is_caller, is_over) in [(true, true), (true, false), (false, true)] {
-        let waits = loop {
-            assert!(has_time());
-            if let Some(waits) = waits(is_caller, is_over) {
-                break waits;
-            }
-        };
-        assert_eq!(waits, is_caller && is_over);
-        send(&b, &a);
-        // Nobody drives. Messages may gather for a moment, and credit with them.
-        while is_dirty() {
-            assert!(has_time());
-            thread::yield_now();
-        }
-    }
-    drop(driver);
-    inner.lock().callers -= 1;
 }
 
 /// A lane that takes so many bytes at a time.
