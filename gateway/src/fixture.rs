@@ -119,7 +119,7 @@ impl Fixture {
         self.link_with(self.request(), true, &wanting)
     }
 
-    /// A link to b0 that leads others through it, which is up too: nobody wants to send on it.
+    /// Another link to b0, which leads through it, is up too.
     pub(crate) fn link_on(&self) -> Arc<Link> {
         let request = LinkRequest {
             kind: LinkKind::Forward,
