@@ -409,7 +409,14 @@ impl Incoming {
         ))
     }
 
-    /// When an acknowledgement is due at the latest.
+    /// Whether the source has used so little of its window since it was granted more that nothing is
+    /// gained by telling it what was delivered: an eighth at most.
+    #[must_use]
+    pub const fn has_ample_credit(&self) -> bool {
+        self.granted - self.delivered >= self.window - self.window / 8
+    }
+
+    /// When an acknowledgement is due.
     #[must_use]
     pub const fn next_deadline(&self) -> Option<Time> {
         self.acknowledge_at

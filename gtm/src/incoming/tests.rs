@@ -222,6 +222,26 @@ fn credit_comes_when_asked_for_or_after_a_while_or_with_half_a_window() {
 }
 
 #[test]
+fn credit_is_ample_until_an_eighth_of_the_window_is_used() {
+    let mut fixture = Fixture::opened(1 << 20, 1 << 20);
+    let eighth = FIRST_WINDOW_BYTES / 8;
+    let mut position = 0;
+    while position + SMALL <= eighth {
+        assert!(fixture.incoming.has_ample_credit());
+        fixture.accept(&frame(5, position));
+        position += SMALL;
+    }
+    assert!(fixture.incoming.has_ample_credit());
+    fixture.accept(&frame(5, position));
+    assert!(!fixture.incoming.has_ample_credit());
+    let charge = fixture.incoming.unconsumed();
+    fixture.incoming.consume(charge, &mut fixture.budget);
+    assert!(!fixture.incoming.has_ample_credit());
+    fixture.credit(START + ACKNOWLEDGE_WITHIN).unwrap();
+    assert!(fixture.incoming.has_ample_credit());
+}
+
+#[test]
 fn a_source_that_has_run_out_gets_what_is_consumed_at_once() {
     let mut fixture = Fixture::opened(4096, 1 << 20);
     let mut at = 0;

@@ -645,8 +645,10 @@ impl Core {
         others.into_iter().flatten().min()
     }
 
-    /// Does what is due.
-    pub(crate) fn handle_timeout(&mut self, now: Time) {
+    /// Does what is due. Returns whether what is to be sent for it presses, which only
+    /// acknowledgements do not whose sources have ample credit.
+    pub(crate) fn handle_timeout(&mut self, now: Time) -> bool {
+        let mut presses = false;
         while let Some(&(at, index)) = self.timed.front()
             && now >= at
         {
@@ -659,20 +661,25 @@ impl Core {
                     self.timed.push_back((next, index));
                 }
                 Some(_) => {
+                    presses |= !flow.flow.has_ample_credit();
                     self.offer_credit(index);
                 }
                 None => {}
             }
         }
         if self.sweep_at.is_some_and(|at| now >= at) {
+            presses = true;
             self.sweep(now);
         }
         if self.lost_at.is_some_and(|at| now >= at) {
+            presses = true;
             self.break_lost(now);
         }
         if self.forget_at.is_some_and(|at| now >= at) {
+            presses = true;
             self.forget_silent(now);
         }
+        presses
     }
 
     /// Closes flows whose sources have fallen silent, and notes when that is to be looked at again.

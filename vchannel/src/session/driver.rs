@@ -337,8 +337,16 @@ impl Inner {
             }
         };
         busy |= self.poll_descriptors(driver, timeout, goal);
-        busy |= self.handle_due(driver.now);
         self.flush_dirty();
+        if let Some(presses) = self.handle_due(driver.now) {
+            busy = true;
+            // What does not press goes with what a caller sends next, who is about to leave: often the
+            // answer, and a frame of its own would wake the next node before that. If it sends
+            // nothing, it goes when the caller comes back, or the progress thread takes over.
+            if presses || !driver.is_caller || !goal.is_over() {
+                self.flush_dirty();
+            }
+        }
         busy
     }
 
@@ -389,14 +397,15 @@ impl Inner {
         }
     }
 
-    fn handle_due(&self, now: Time) -> bool {
+    /// Does what is due, if anything is. Returns whether what is to be sent for it presses.
+    fn handle_due(&self, now: Time) -> Option<bool> {
         let mut core = self.lock();
-        if core.next_deadline().is_some_and(|at| now >= at) {
-            core.handle_timeout(now);
-            self.wake_waiters(&core);
-            return true;
+        if core.next_deadline().is_none_or(|at| now < at) {
+            return None;
         }
-        false
+        let presses = core.handle_timeout(now);
+        self.wake_waiters(&core);
+        Some(presses)
     }
 
     // ---- receiving ------------------------------------------------------------------------

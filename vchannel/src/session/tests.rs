@@ -23,7 +23,7 @@ use tempfile::TempDir;
 use super::Session;
 use super::core::{Core, Gathers, SWEEP, SWEEP_MOST};
 use super::driver::{Driver, Patience};
-use super::goal::Goal;
+use super::goal::{Goal, Nothing};
 use super::input::{Input, InputError};
 use super::links::{CONTROL_BYTES_MOST, Link, LinkOutput, OUTBOX_BYTES, OUTBOX_BYTES_MOST};
 use crate::cluster::Cluster;
@@ -34,7 +34,7 @@ pub(super) fn pair(protocol: &str, addresses: [&str; 2]) -> (TempDir, Session, S
     pair_tuned(protocol, addresses, [""; 2])
 }
 
-/// The same, of nodes whose cluster files have these lines for the network.
+/// The same, of nodes whose cluster files have these lines behind those of the network.
 fn pair_tuned(
     protocol: &str,
     addresses: [&str; 2],
@@ -612,6 +612,101 @@ fn a_peer_that_ends_is_noticed_on_a_lane_out_of_the_poller() {
     assert_eq!(looks.load(Ordering::Relaxed), 1);
     assert!(driver.inputs.iter().all(Option::is_none));
     assert_eq!((driver.small.lane(), driver.bulk.lane()), (None, None));
+}
+
+#[test]
+fn an_acknowledgement_goes_with_what_a_caller_sends_who_is_about_to_leave() {
+    let (_files, a, b) = pair_tuned("shm", ["a", "b"], ["[endpoint]\nwindow = \"128KiB\"\n"; 2]);
+    // Half of a window.
+    let large = vec![1; 64 << 10];
+    let small = &large[..1];
+    let send = |from: &Session, to: &Session, bytes: &[u8]| {
+        let channel = from.channel("main").unwrap();
+        let mut packing = channel.begin_packing(to.node()).unwrap();
+        packing.pack_safer(bytes, ReceiveMode::Cheaper).unwrap();
+        packing.end_packing().unwrap();
+    };
+    // What opens a flow is answered at once.
+    for (from, to) in [(&a, &b), (&b, &a)] {
+        thread::scope(|scope| {
+            scope.spawn(|| say(from, to, 1));
+            assert_eq!(hear(to), 1);
+        });
+    }
+    let (inner, patience) = (b.inner(), Patience::Sleep(Some(Duration::ZERO)));
+    let is_dirty = || !inner.lock().dirty.is_empty();
+    // Only the test drives.
+    inner.lock().callers += 1;
+    inner.waker.wake();
+    let mut driver = loop {
+        match inner.try_drive() {
+            Some(driver) => break driver,
+            None => thread::yield_now(),
+        }
+    };
+    let started = Instant::now();
+    let has_time = || started.elapsed() < a.cluster().link_timeout();
+    // Whether it waits after a pass in which it alone was due, if it was: a pass may come late.
+    let mut waits = |is_caller: bool, is_over: bool, bytes: &[u8]| {
+        let flow = || {
+            let flow = &inner.lock().in_flows[0].flow;
+            (flow.delivered(), flow.next_deadline())
+        };
+        let (before, _) = flow();
+        send(&a, &b, bytes);
+        let due = loop {
+            inner.drive(&mut driver, patience, &mut Goal::new(None, &mut Nothing));
+            let (delivered, due) = flow();
+            if delivered >= before + bytes.len() as u64 {
+                break due?;
+            }
+            assert!(has_time());
+        };
+        while inner.now() < due {
+            thread::yield_now();
+        }
+        driver.begin_drive(is_caller, || inner.now());
+        let sweep_at = inner.lock().sweep_at;
+        let mut look = |_: &mut Core| is_over;
+        let mut goal = Goal::new(None, &mut look);
+        goal.look(&mut inner.lock());
+        inner.drive(&mut driver, patience, &mut goal);
+        let core = inner.lock();
+        let is_alone = core.timed.is_empty() && core.sweep_at == sweep_at;
+        is_alone.then(|| !core.dirty.is_empty())
+    };
+    let take = |bytes: &[u8]| {
+        let channel = b.channel("main").unwrap();
+        let mut unpacking = channel.begin_unpacking().unwrap();
+        let block = unpacking.unpack_owned(bytes.len(), ReceiveMode::Cheaper);
+        assert_eq!(block.unwrap(), bytes);
+        unpacking.end_unpacking().unwrap();
+    };
+    for (is_caller, is_over, bytes) in [
+        (true, true, small),
+        (true, false, small),
+        (false, true, small),
+        (true, true, &large),
+    ] {
+        let waits = loop {
+            assert!(has_time());
+            let waits = waits(is_caller, is_over, bytes);
+            take(bytes);
+            if let Some(waits) = waits {
+                break waits;
+            }
+        };
+        let has_ample_credit = bytes.len() == 1;
+        assert_eq!(waits, is_caller && is_over && has_ample_credit);
+        send(&b, &a, small);
+        // Nobody drives. Messages may gather for a moment, and credit with them.
+        while is_dirty() {
+            assert!(has_time());
+            thread::yield_now();
+        }
+    }
+    drop(driver);
+    inner.lock().callers -= 1;
 }
 
 /// A lane that takes so many bytes at a time.
