@@ -151,7 +151,7 @@ impl Driver {
     }
 
     /// How often all descriptors are looked at while spinning: what is looked at in between
-    /// costs less.
+    /// costs less. Where something else came last than what is looked at then, each time.
     fn passes_per_look(&self, wants_bulk: bool) -> u32 {
         if self.has_static_inputs() {
             return if self.has_only_slots() {
@@ -163,7 +163,7 @@ impl Driver {
         let followed = if wants_bulk {
             self.straight.or(self.bulk.unwatched())
         } else {
-            self.small.lane()
+            self.small.on_a_streak().or(self.bulk.unwatched())
         };
         followed.map_or(1, |_| HOT_PASSES)
     }

@@ -41,6 +41,11 @@ impl Followed {
         self.lane
     }
 
+    /// The lane, if it brought something last, and nothing else has come since.
+    pub(super) const fn on_a_streak(&self) -> Option<usize> {
+        if self.streak > 0 { self.lane } else { None }
+    }
+
     /// The lane, if nobody but who looks at it learns of what it brings.
     pub(super) const fn unwatched(&self) -> Option<usize> {
         if self.is_unwatched { self.lane } else { None }
@@ -257,6 +262,18 @@ mod tests {
         followed.end_streak();
         lanes.look(&mut followed, true, STREAK - 1);
         assert_eq!(lanes.watched(), [0, 1]);
+    }
+
+    #[test]
+    fn a_lane_is_on_a_streak_from_what_it_brings_to_what_comes_in_between() {
+        let lanes = Lanes::new();
+        let mut followed = lanes.followed(0, 0);
+        assert_eq!(followed.on_a_streak(), None);
+        lanes.look(&mut followed, true, 1);
+        lanes.look(&mut followed, false, 1);
+        assert_eq!(followed.on_a_streak(), Some(0));
+        followed.end_streak();
+        assert_eq!((followed.lane(), followed.on_a_streak()), (Some(0), None));
     }
 
     #[test]
