@@ -1,5 +1,7 @@
 //! Small frames that come in front of a large one of their message, on the lane for large ones.
 
+use std::ops::Range;
+
 use bytes::{Bytes, BytesMut};
 use madgate_gateway::Gateway;
 use madgate_gtm::Header;
@@ -47,26 +49,38 @@ impl Messages {
         }
     }
 
-    fn next(&mut self, small: &[usize]) -> Vec<u8> {
+    fn next(&mut self, lead: &Lead) -> Vec<u8> {
         let mut bytes = Vec::new();
-        for (block, length) in (0..).zip(small) {
-            self.push(&mut bytes, Flags::DESCRIBED, block, *length);
+        for (block, length) in (0..).zip(lead.small) {
+            self.push(&mut bytes, block, *length, 0..*length);
         }
-        let block = u32::try_from(small.len()).unwrap();
-        self.push(&mut bytes, Flags::DESCRIBED.with(Flags::END), block, LARGE);
+        let block = u32::try_from(lead.small.len()).unwrap();
+        if lead.first > 0 {
+            self.push(&mut bytes, block, LARGE, 0..lead.first);
+        }
+        self.push(&mut bytes, block, LARGE, lead.first..LARGE);
         self.number += 1;
         bytes
     }
 
-    fn push(&mut self, bytes: &mut Vec<u8>, flags: Flags, block: u32, length: usize) {
+    /// Appends the frame of a part of a block of `length` bytes.
+    fn push(&mut self, bytes: &mut Vec<u8>, block: u32, length: usize, part: Range<usize>) {
         let contents = contents(self.number, length);
+        let is_first = part.start == 0;
+        let is_last = length == LARGE && part.end == length;
         let length = u64::try_from(length).unwrap();
         let descriptor = Descriptor::new(length, SendMode::Cheaper, ReceiveMode::Cheaper).unwrap();
-        let payload = [&descriptor.to_bytes()[..], &contents].concat();
+        let mut payload = contents[part.clone()].to_vec();
+        if is_first {
+            payload.splice(..0, descriptor.to_bytes());
+        }
         let mut header = Header::new(Kind::Data, FLOW, 1);
-        header.flags = flags;
+        header.flags = Flags::DESCRIBED
+            .when(is_first)
+            .with(Flags::END.when(is_last));
         header.message = self.number;
         header.block = block;
+        header.offset = u64::try_from(part.start).unwrap();
         header.position = self.position;
         header.length = u32::try_from(payload.len()).unwrap();
         let mut running = checksum::Running::start(&header);
@@ -83,34 +97,52 @@ fn contents(number: u32, length: usize) -> Vec<u8> {
     bytes.take(length).collect()
 }
 
-/// Small blocks of a message whose frames lead a large one: up to as much as may, and more.
-fn smalls() -> [&'static [usize]; 5] {
+/// What leads the large block of a message.
+#[derive(Debug)]
+struct Lead {
+    /// Lengths of small blocks.
+    small: &'static [usize],
+    /// Its own first bytes.
+    first: usize,
+}
+
+/// Leads up to as much as may be one, and more.
+fn leads() -> [Lead; 7] {
     const MOST: usize = LEAD_BYTES - HEADER_BYTES - DESCRIPTOR_BYTES;
-    [&[], &[8], &[0, 40], &[MOST], &[1000]]
+    let all: [(&[usize], usize); 7] = [
+        (&[], 0),
+        (&[8], 0),
+        (&[0, 40], 0),
+        (&[MOST], 0),
+        (&[1000], 0),
+        (&[], 64),
+        (&[8], 64),
+    ];
+    all.map(|(small, first)| Lead { small, first })
 }
 
 /// Sends messages of small blocks and a large one from `source`, each cut elsewhere: its second
-/// part goes when the gateway has taken the first. After each, `receive` gets its small blocks'
-/// lengths, its number and its frames.
+/// part goes when the gateway has taken the first. After each, `receive` gets what leads its large
+/// block, its number and its frames.
 fn send_cut(
     world: &World,
     gateway: &Gateway,
     source: &mut Member,
     granted: u64,
-    mut receive: impl FnMut(&[usize], u32, &[u8]),
+    mut receive: impl FnMut(&Lead, u32, &[u8]),
 ) {
     let mut messages = Messages::new(granted);
     let received = || gateway.counters().networks[0].received_bytes;
-    for small in smalls() {
+    for lead in leads() {
         for cut in (1..AHEAD_BYTES + 2 * STEP).step_by(STEP) {
             let number = messages.number;
-            let bytes = messages.next(small);
+            let bytes = messages.next(&lead);
             messages.await_credit(source);
             let taken = received() + u64::try_from(cut).unwrap();
             source.send(LaneOf::Bulk, &bytes[..cut]);
             world.wait_until("the gateway has the first part", || received() >= taken);
             source.send(LaneOf::Bulk, &bytes[cut..]);
-            receive(small, number, &bytes);
+            receive(&lead, number, &bytes);
         }
     }
     assert_eq!(gateway.counters().misbehaved, 0);
@@ -149,6 +181,34 @@ fn a_session_sends_them_there_unless_that_is_switched_off() {
 }
 
 #[test]
+fn a_message_that_begins_with_a_large_block_is_led_by_its_first_bytes() {
+    for leads in [true, false] {
+        let world = world_to("tcp", &format!("{READING}\n[endpoint]\nleads = {leads}"));
+        let source = world.node_of("c0");
+        let to = source.session.cluster().node("b0").unwrap();
+        let large = Bytes::from(contents(0, LARGE));
+        let mut packing = source.channel.begin_packing(to).unwrap();
+        packing
+            .pack_owned(large.clone(), ReceiveMode::Cheaper)
+            .unwrap();
+        packing.end_packing().unwrap();
+        let listener = Listener::of(world.cluster(), "b0");
+        let _gateway = world.gateway("gw");
+        let mut destination = listener.accept();
+        admit(&mut destination);
+        let mut first = receive_payload(&mut destination);
+        let (rest, length) = if leads {
+            (receive_payload(&mut destination), 64)
+        } else {
+            (BytesMut::new(), LARGE)
+        };
+        assert_eq!(first.len(), DESCRIPTOR_BYTES + length);
+        first.extend_from_slice(&rest);
+        assert!(first[DESCRIPTOR_BYTES..] == large, "leads = {leads}");
+    }
+}
+
+#[test]
 fn they_go_on_in_front_of_it_wherever_the_stream_is_cut() {
     for settings in [SPLICING, READING] {
         let world = world_to("tcp", settings);
@@ -159,9 +219,9 @@ fn they_go_on_in_front_of_it_wherever_the_stream_is_cut() {
             &gateway,
             &mut source,
             granted,
-            |small, number, bytes| {
+            |lead, number, bytes| {
                 let received = destination.receive_bulk(bytes.len());
-                assert!(received[..] == *bytes, "{settings} {small:?} {number}");
+                assert!(received[..] == *bytes, "{settings} {lead:?} {number}");
             },
         );
         let spliced = gateway.counters().spliced_frames;
@@ -177,10 +237,14 @@ fn what_is_corrupt_between_them_stays_behind() {
         let (mut source, mut destination, granted) = open(&world);
         let mut messages = Messages::new(granted);
         // From the first on, the gateway knows where such frames go.
-        let first = messages.next(&[8]);
+        let lead = Lead {
+            small: &[8],
+            first: 0,
+        };
+        let first = messages.next(&lead);
         source.send(LaneOf::Bulk, &first);
         assert!(destination.receive_bulk(first.len())[..] == first);
-        let frames = messages.next(&[8]);
+        let frames = messages.next(&lead);
         let (small, large) = frames.split_at(HEADER_BYTES + DESCRIPTOR_BYTES + 8);
         let mut corrupt = opening(FLOW, 1, 65_536);
         *corrupt.last_mut().unwrap() ^= 1;
@@ -199,21 +263,15 @@ fn they_arrive_whatever_the_large_ones_leave_by() {
         let gateway = world.gateway("gw");
         let b = world.node_of("b0");
         let (mut source, granted) = open_from(&world);
-        send_cut(
-            &world,
-            &gateway,
-            &mut source,
-            granted,
-            |small, number, _| {
-                let mut unpacking = b.channel.begin_unpacking_within(LONG).unwrap().unwrap();
-                for &length in small.iter().chain(&[LARGE]) {
-                    let block = unpacking
-                        .unpack_owned(length, ReceiveMode::Cheaper)
-                        .unwrap();
-                    assert!(block == contents(number, length), "{right} {number}");
-                }
-                unpacking.end_unpacking().unwrap();
-            },
-        );
+        send_cut(&world, &gateway, &mut source, granted, |lead, number, _| {
+            let mut unpacking = b.channel.begin_unpacking_within(LONG).unwrap().unwrap();
+            for &length in lead.small.iter().chain(&[LARGE]) {
+                let block = unpacking
+                    .unpack_owned(length, ReceiveMode::Cheaper)
+                    .unwrap();
+                assert!(block == contents(number, length), "{right} {number}");
+            }
+            unpacking.end_unpacking().unwrap();
+        });
     }
 }

@@ -85,11 +85,32 @@ impl FragmentHead {
 /// Bytes of the first and the last fragment of a long block, where larger ones are allowed.
 const RAMP_BYTES: u64 = 64 << 10;
 
+/// Bytes of a block in the fragment that leads the rest of it.
+const LEADING_BYTES: u64 = 64;
+
+/// Blocks are led that have so many bytes in their first fragment at least: shorter ones are copied
+/// faster than a frame is dealt with.
+const LED_BYTES: u64 = 16 << 10;
+
+const _: () =
+    assert!((HEADER_BYTES + DESCRIPTOR_BYTES) as u64 + LEADING_BYTES <= LEAD_BYTES as u64);
+
 impl<D: Clone> Outgoing<D> {
     /// The next thing to put on the link: small frames up to about `limit` bytes, or one
     /// fragment. `None` when there is nothing, or no credit for it. Nothing is promised to
     /// be there a second time: what is returned counts as sent.
     pub fn poll_transmit(&mut self, now: Time, limit: usize) -> Option<Transmit<D>> {
+        self.poll(now, limit, false)
+    }
+
+    /// As [`poll_transmit`](Self::poll_transmit), where short frames travel in front of large ones: a
+    /// message that begins with a large block begins with a short fragment of it. Whoever waits for
+    /// the message learns what it begins with before the rest of that comes, and may say where it goes.
+    pub fn poll_transmit_led(&mut self, now: Time, limit: usize) -> Option<Transmit<D>> {
+        self.poll(now, limit, true)
+    }
+
+    fn poll(&mut self, now: Time, limit: usize, leads: bool) -> Option<Transmit<D>> {
         if !self.link_is_up {
             return None;
         }
@@ -115,7 +136,7 @@ impl<D: Clone> Outgoing<D> {
                 }
                 run
             }
-            Some(Pending::Block(_)) => self.cut_fragment(),
+            Some(Pending::Block(_)) => self.cut_fragment(leads),
             None if self.tail.is_empty() => return None,
             None => {
                 let mut tail = std::mem::take(&mut self.tail);
@@ -232,13 +253,16 @@ impl<D: Clone> Outgoing<D> {
         position.saturating_sub(self.asked_at) >= window / 2
     }
 
-    /// Takes a fragment off the block at the front of the queue.
-    fn cut_fragment(&mut self) -> Option<Transmit<D>> {
+    /// Takes a fragment off the block at the front of the queue, a short one where that `leads` the rest.
+    fn cut_fragment(&mut self, leads: bool) -> Option<Transmit<D>> {
         let Some(Pending::Block(part)) = self.pending.front() else {
             return None;
         };
         let descriptor_bytes = part.descriptor_bytes();
-        let length = self.fragment_length(part, self.position, !self.sent.is_empty())?;
+        let mut length = self.fragment_length(part, self.position, !self.sent.is_empty())?;
+        if leads && self.is_led(part, length) {
+            length = LEADING_BYTES;
+        }
         let is_last = length == part.range.end - part.range.start;
         let is_alone = is_last && self.pending.len() == 1 && self.tail.is_empty();
         let end = self.position + length + descriptor_bytes + CHARGE_PER_FRAME;
@@ -281,6 +305,14 @@ impl<D: Clone> Outgoing<D> {
         });
         self.position = end;
         Some(transmit)
+    }
+
+    /// Whether a fragment of `length` bytes is to be led by the first bytes of its block, as its message
+    /// begins with it: only if both may leave.
+    fn is_led(&self, part: &BlockRange<D>, length: u64) -> bool {
+        let begins_message = part.block == 0 && part.described;
+        let charge = LEADING_BYTES + length + part.descriptor_bytes() + 2 * CHARGE_PER_FRAME;
+        begins_message && length >= LED_BYTES && self.position + charge <= self.granted
     }
 
     /// Bytes of the block in its next fragment, if that may leave at `position`.
@@ -326,6 +358,8 @@ impl<D: Clone> Outgoing<D> {
         }
         let is_first = self.position - self.delivered < RAMP_BYTES;
         let is_last = self.pending.len() == 1 && self.tail.is_empty();
+        // What leads is no step.
+        let sent = if sent <= LEADING_BYTES { 0 } else { sent };
         let rising = if is_first || sent > 0 { sent } else { most };
         let falling = if is_last { remaining / 2 } else { most };
         most.min(rising.min(falling).max(RAMP_BYTES))

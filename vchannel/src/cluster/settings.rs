@@ -88,7 +88,8 @@ pub struct EndpointSettings {
     /// The largest window that one flow is granted. Default 4 MiB, [`WINDOW_BOUNDS`].
     pub window_bytes: u64,
     /// Whether small blocks travel with a large one that follows them, where the network takes them
-    /// so: its receiver knows where it belongs. Default yes.
+    /// so, and a message that begins with a large block begins with a short fragment: its receiver
+    /// knows where the rest belongs. Default yes.
     pub leads: bool,
     /// Whether what arrives of a block that is being unpacked is received into the application's
     /// memory, rather than copied there. Default yes.

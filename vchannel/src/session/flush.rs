@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use madgate_bmm::{Buffer, OutboxError};
-use madgate_gtm::wire::{DESCRIPTOR_BYTES, SMALL_PAYLOAD_BYTES};
+use madgate_gtm::outgoing::FragmentHead;
+use madgate_gtm::wire::{DESCRIPTOR_BYTES, LEAD_BYTES, SMALL_PAYLOAD_BYTES};
 use madgate_gtm::{Time, Transmit};
 use madgate_tm::LaneClass;
 use parking_lot::MutexGuard;
@@ -137,10 +138,36 @@ impl Inner {
 /// What one flow gives in its turn, on its way to the lanes.
 struct Turn<'l> {
     lanes: &'l mut Lanes,
+    /// Whether the lane of large frames carries small ones in front of them.
     has_leads: bool,
-    /// Small frames, which go in front of what comes next if that is large and of their message.
-    lead: Option<Bytes>,
+    lead: Option<Lead>,
     bytes: usize,
+}
+
+/// Small frames, which go in front of what comes next if that is large and of their message.
+enum Lead {
+    Frames(Bytes),
+    /// The first bytes of a block.
+    Fragment {
+        message: u32,
+        frame: Buffer,
+    },
+}
+
+impl Lead {
+    fn leads(&self, head: &FragmentHead) -> bool {
+        match self {
+            Self::Frames(frames) => head.may_follow(frames),
+            Self::Fragment { message, .. } => *message == head.header().message,
+        }
+    }
+
+    fn into_buffer(self) -> Buffer {
+        match self {
+            Self::Frames(frames) => Buffer::shared(frames),
+            Self::Fragment { frame, .. } => frame,
+        }
+    }
 }
 
 impl<'l> Turn<'l> {
@@ -162,7 +189,7 @@ impl<'l> Turn<'l> {
             Transmit::Frames(frames) => {
                 self.bytes += frames.len();
                 self.send_lead_alone();
-                self.lead = Some(frames);
+                self.lead = Some(Lead::Frames(frames));
             }
             Transmit::Fragment {
                 mut head,
@@ -180,13 +207,18 @@ impl<'l> Turn<'l> {
                 let buffer = Buffer::with_head(head.as_bytes(), body);
                 self.bytes += buffer.len();
                 let class = class_of(length);
-                let may_lead =
-                    self.has_leads && class == LaneClass::Bulk && self.lanes.bulk.takes_leads();
-                if let Some(lead) = self.lead.take_if(|lead| may_lead && head.may_follow(lead)) {
-                    self.lanes.bulk.push(Buffer::shared(lead));
+                let is_led = self.has_leads && class == LaneClass::Bulk;
+                if let Some(lead) = self.lead.take_if(|lead| is_led && lead.leads(&head)) {
+                    self.lanes.bulk.push(lead.into_buffer());
                 }
                 self.send_lead_alone();
-                self.lanes.lane(class).push(buffer);
+                if self.has_leads && buffer.len() <= LEAD_BYTES {
+                    let message = head.header().message;
+                    let frame = buffer;
+                    self.lead = Some(Lead::Fragment { message, frame });
+                } else {
+                    self.lanes.lane(class).push(buffer);
+                }
             }
         }
     }
@@ -194,7 +226,7 @@ impl<'l> Turn<'l> {
     /// Small frames that lead nothing go the way of small ones.
     fn send_lead_alone(&mut self) {
         if let Some(lead) = self.lead.take() {
-            self.lanes.urgent.push(Buffer::shared(lead));
+            self.lanes.urgent.push(lead.into_buffer());
         }
     }
 }
@@ -243,7 +275,8 @@ impl Core {
             let Some(flow) = self.next_waiting(index) else {
                 return true;
             };
-            let mut turn = Turn::new(lanes, self.settings.leads);
+            let has_leads = self.settings.leads && lanes.bulk.takes_leads();
+            let mut turn = Turn::new(lanes, has_leads);
             let emptied = loop {
                 let slot = &mut self.out_flows[flow as usize];
                 if slot.has_borrower {
@@ -253,7 +286,12 @@ impl Core {
                     let frame = Buffer::copied(&header.to_control_frame());
                     turn.lanes.urgent.push(frame);
                 }
-                match slot.flow.poll_transmit(now, TURN_BYTES) {
+                let transmit = if has_leads {
+                    slot.flow.poll_transmit_led(now, TURN_BYTES)
+                } else {
+                    slot.flow.poll_transmit(now, TURN_BYTES)
+                };
+                match transmit {
                     None => break true,
                     Some(transmit) => turn.push(transmit),
                 }

@@ -15,7 +15,14 @@ fn switches() -> [&'static str; 9] {
 }
 
 /// Bytes of the blocks of each message: small ones, and such that lead a large one.
-const MESSAGES: [&[usize]; 5] = [&[8], &[1, 0, 40], &[300], &[8, 200_000], &[70_000, 8]];
+const MESSAGES: [&[usize]; 6] = [
+    &[8],
+    &[1, 0, 40],
+    &[300],
+    &[8, 200_000],
+    &[70_000, 8],
+    &[600_000],
+];
 
 fn send(channel: &Channel, to: NodeId, number: u32) {
     let lengths = MESSAGES[number as usize % MESSAGES.len()];

@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 
-use super::super::{FragmentHead, Transmit};
+use super::super::{FragmentHead, Outgoing, Transmit};
 use super::{SMALL, Settings, Source, descriptor};
-use crate::wire::{DESCRIPTOR_BYTES, Flags, HEADER_BYTES, Header, LEAD_BYTES};
+use crate::wire::{CHARGE_PER_FRAME, DESCRIPTOR_BYTES, Flags, HEADER_BYTES, Header, LEAD_BYTES};
 
 #[test]
 fn large_fragments_come_between_smaller_ones() {
@@ -127,6 +127,67 @@ impl Source {
         self.outgoing
             .push_block(message, 1, descriptor(50_000), block, true);
     }
+}
+
+impl Source {
+    /// Bytes of blocks in each frame that leaves now where short ones lead large ones.
+    fn led(&mut self) -> Vec<usize> {
+        let frames = self.frames_of(Outgoing::poll_transmit_led);
+        let bytes = |(header, payload): &(Header, Bytes)| {
+            let described = header.flags.has(Flags::DESCRIBED);
+            payload.len() - if described { DESCRIPTOR_BYTES } else { 0 }
+        };
+        frames.iter().map(bytes).collect()
+    }
+}
+
+#[test]
+fn a_large_block_that_begins_its_message_is_led_by_its_first_bytes() {
+    let mut source = Source::with_fragments(256 << 10).and_opened(1 << 30);
+    source.push_block(1 << 20);
+    let lengths = source.led();
+    assert_eq!(lengths[..2], [64, 64 << 10]);
+    assert!(lengths[1..].iter().all(|bytes| *bytes >= 60 << 10));
+    assert_eq!(lengths.iter().sum::<usize>(), 1 << 20);
+    source.push_block(16 << 10);
+    assert_eq!(source.led(), [64, (16 << 10) - 64]);
+    // What is shorter is not, nor what has something of its message in front of it.
+    source.push_block((16 << 10) - 1);
+    assert_eq!(source.led(), [(16 << 10) - 1]);
+    source.push_small_and_large(8);
+    assert_eq!(source.led(), [8, 50_000]);
+}
+
+#[test]
+fn first_bytes_lead_only_what_leaves_with_them() {
+    let both = 50_000 + u64::try_from(DESCRIPTOR_BYTES).unwrap() + 64 + 2 * CHARGE_PER_FRAME;
+    for (credit, expected) in [(both, &[64, 50_000 - 64][..]), (both - 1, &[50_000])] {
+        let mut source = Source::with_fragments(256 << 10).and_opened(1000);
+        let start = source.outgoing.positions().1;
+        source.credit(start, start + credit);
+        source.push_block(50_000);
+        assert_eq!(source.led(), expected);
+    }
+}
+
+#[test]
+fn first_bytes_are_sent_again_with_the_rest() {
+    let mut source = Source::with_fragments(256 << 10).and_opened(1 << 30);
+    let start = source.outgoing.positions().1;
+    source.push_block(50_000);
+    let first = source.frames_of(Outgoing::poll_transmit_led);
+    source.outgoing.handle_link_lost(source.now);
+    source.outgoing.handle_link_up(source.now);
+    let opening = source.frames_of(Outgoing::poll_transmit_led);
+    assert_eq!(opening.len(), 1);
+    source.credit(start, 1 << 30);
+    let again = source.frames_of(Outgoing::poll_transmit_led);
+    let payloads = |frames: &[(Header, Bytes)]| -> Vec<Bytes> {
+        let payloads = frames.iter().map(|(_, payload)| payload.clone());
+        payloads.collect()
+    };
+    assert_eq!(payloads(&first).len(), 2);
+    assert_eq!(payloads(&again), payloads(&first));
 }
 
 /// What a message of a small block of 8 bytes and a large one costs: two descriptors, two frames.

@@ -30,6 +30,9 @@ const ONE: Flags = Flags::DESCRIBED.with(Flags::END);
 /// What `push_small` costs.
 const SMALL: u64 = 128 + 16;
 
+/// A way to take the next thing to send off a source.
+type Poll = fn(&mut Outgoing<Bytes>, Time, usize) -> Option<Transmit<Bytes>>;
+
 struct Source {
     outgoing: Outgoing<Bytes>,
     now: Time,
@@ -135,8 +138,12 @@ impl Source {
 
     /// All frames that may leave now, each with its payload.
     fn frames(&mut self) -> Vec<(Header, Bytes)> {
+        self.frames_of(Outgoing::poll_transmit)
+    }
+
+    fn frames_of(&mut self, poll: Poll) -> Vec<(Header, Bytes)> {
         let mut frames = Vec::new();
-        while let Some(transmit) = self.outgoing.poll_transmit(self.now, 1 << 16) {
+        while let Some(transmit) = poll(&mut self.outgoing, self.now, 1 << 16) {
             let mut bytes = match transmit {
                 Transmit::Frames(bytes) => bytes,
                 Transmit::Fragment {

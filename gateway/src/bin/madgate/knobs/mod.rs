@@ -258,7 +258,7 @@ pub(crate) static KNOBS: [Knob; 30] = [
         section: Section::Endpoint,
         key: "leads",
         kind: Kind::Flag,
-        meaning: "whether small blocks travel with the large one that follows them",
+        meaning: "whether small blocks travel with the large one that follows them, and what it begins with",
         tried: &["true", "false"],
         protocols: &[],
     },
