@@ -94,6 +94,9 @@ pub struct EndpointSettings {
     /// Whether what arrives of a block that is being unpacked is received into the application's
     /// memory, rather than copied there. Default yes.
     pub straight: bool,
+    /// Whether payloads of less than 16 KiB that come one after the other are received many at once,
+    /// and copied, over streams. Default yes.
+    pub batches: bool,
     /// Whether frames that wait for a link leave together, and small messages that come right after
     /// each other wait for each other for a moment. Default yes.
     pub gather: bool,
@@ -172,16 +175,17 @@ impl Default for GatewaySettings {
 impl EndpointSettings {
     /// The fast ways that can be switched off, by their keys in the file, and whether they are on.
     #[must_use]
-    pub fn switches(&self) -> [(&'static str, bool); 9] {
+    pub fn switches(&self) -> [(&'static str, bool); 10] {
         self.clone()
             .switches_mut()
             .map(|(key, is_on)| (key, *is_on))
     }
 
-    pub(super) const fn switches_mut(&mut self) -> [(&'static str, &mut bool); 9] {
+    pub(super) const fn switches_mut(&mut self) -> [(&'static str, &mut bool); 10] {
         [
             ("leads", &mut self.leads),
             ("straight", &mut self.straight),
+            ("batches", &mut self.batches),
             ("gather", &mut self.gather),
             ("bundles", &mut self.bundles),
             ("alone", &mut self.alone),
@@ -201,6 +205,7 @@ impl Default for EndpointSettings {
             window_bytes: 4 * MIB,
             leads: true,
             straight: true,
+            batches: true,
             gather: true,
             bundles: true,
             alone: true,

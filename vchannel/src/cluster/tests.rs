@@ -518,9 +518,10 @@ fn the_fast_ways_of_the_ends_can_be_switched_off() {
     let defaults = demo();
     let settings = defaults.endpoint_settings();
     // Which setting each key is of, said apart from the list that is read by.
-    let fields: [fn(&EndpointSettings) -> bool; 9] = [
+    let fields: [fn(&EndpointSettings) -> bool; 10] = [
         |it| it.leads,
         |it| it.straight,
+        |it| it.batches,
         |it| it.gather,
         |it| it.bundles,
         |it| it.alone,
@@ -529,7 +530,7 @@ fn the_fast_ways_of_the_ends_can_be_switched_off() {
         |it| it.ramps,
         |it| it.sized_by_speed,
     ];
-    let keys = "leads straight gather bundles alone whole unsealed ramps sized_by_speed";
+    let keys = "leads straight batches gather bundles alone whole unsealed ramps sized_by_speed";
     let keys: Vec<_> = keys.split(' ').collect();
     assert!(settings.switches().map(|(key, _)| key) == keys[..]);
     assert!(settings.switches().iter().all(|(_, is_on)| *is_on));

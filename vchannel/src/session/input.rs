@@ -32,6 +32,15 @@ const HEAD_BYTES: usize = HEADER_BYTES + DESCRIPTOR_BYTES;
 /// Bytes of the urgent lane that are read at once.
 pub(crate) const BATCH_BYTES: usize = 256 << 10;
 
+/// Bytes of a bulk lane that are read at once while its frames are short.
+const SHORT_BATCH_BYTES: usize = 64 << 10;
+
+/// Payloads that are shorter are copied faster than received by a call of their own.
+const SHORT_PAYLOAD_BYTES: usize = 16 << 10;
+
+/// So many short frames in a row let more be expected.
+const SHORT_FRAMES: u32 = 8;
+
 /// Frames of the bulk lane that are taken before other lanes get their turn.
 const FRAMES_PER_TURN: usize = 16;
 
@@ -107,8 +116,11 @@ pub(crate) struct Input {
     has_waited: bool,
     /// How much of that block is waited for at once.
     gather: Gather,
-    /// What is there of frames that are not complete: on bulk lanes at most [`AHEAD_BYTES`].
+    /// What is there of frames that are not complete: on bulk lanes at most [`AHEAD_BYTES`], or
+    /// [`SHORT_BATCH_BYTES`] while their frames are short.
     batch: BytesMut,
+    /// Short frames that have come in a row.
+    short_frames: u32,
     /// The payload that is arriving.
     arriving: Option<Arriving>,
     /// Slots of the lane that payloads wait in.
@@ -152,6 +164,7 @@ impl Input {
             has_waited: false,
             gather: Gather::new(),
             batch: BytesMut::new(),
+            short_frames: 0,
             arriving: None,
             kept: KeptSlots::of(shape),
         }
@@ -281,7 +294,7 @@ impl Input {
             {
                 break;
             }
-            let received = self.receive_some(goal.straight.as_deref_mut())?;
+            let received = self.receive_some(inner, goal.straight.as_deref_mut())?;
             if received == 0 {
                 break;
             }
@@ -298,7 +311,8 @@ impl Input {
     }
 
     /// Small frames that travel in front of a large one are taken in as soon as they are there:
-    /// whoever gets them may say where the rest of the message goes.
+    /// whoever gets them may say where the rest of the message goes. So are short ones that are there
+    /// whole.
     fn take_leads(
         &mut self,
         inner: &Inner,
@@ -316,6 +330,7 @@ impl Input {
             if !header.is_data() || end > self.batch.len() {
                 break;
             }
+            self.note_length(header.payload_bytes());
             leads = end;
         }
         if leads == 0 {
@@ -366,6 +381,7 @@ impl Input {
         arriving.place(rest, straight);
         debug_assert_eq!(arriving.filled, came);
         self.batch.clear();
+        self.note_length(arriving.header.length as usize);
         self.goes_straight = arriving.straight.is_some();
         self.arriving = Some(arriving);
         Ok(true)
@@ -382,11 +398,20 @@ impl Input {
         Ok(())
     }
 
-    /// One system call: the rest of the payload, and the head of the next frame.
-    fn receive_some(&mut self, straight: Option<&mut Straight<'_>>) -> Result<usize, InputError> {
+    /// One system call: the rest of the payload, and the head of the next frame, or many short ones.
+    fn receive_some(
+        &mut self,
+        inner: &Inner,
+        straight: Option<&mut Straight<'_>>,
+    ) -> Result<usize, InputError> {
         // Its capacity is no larger, so no more of the next frame is read.
-        if self.batch.capacity() == 0 {
-            self.batch = BytesMut::with_capacity(AHEAD_BYTES);
+        let ahead = if inner.takes_batches && self.short_frames >= SHORT_FRAMES {
+            SHORT_BATCH_BYTES
+        } else {
+            AHEAD_BYTES
+        };
+        if self.batch.is_empty() && self.batch.capacity() != ahead {
+            self.batch = BytesMut::with_capacity(ahead);
         }
         match &mut self.arriving {
             Some(arriving) => {
@@ -401,6 +426,16 @@ impl Input {
             None => Ok(self
                 .receiver
                 .try_receive(Room::default(), &mut self.batch)?),
+        }
+    }
+
+    /// A frame has come whose payload has so many bytes; small frames lead large ones, and say nothing of
+    /// how long these are.
+    const fn note_length(&mut self, bytes: usize) {
+        if bytes >= SHORT_PAYLOAD_BYTES {
+            self.short_frames = 0;
+        } else if bytes > SMALL_PAYLOAD_BYTES {
+            self.short_frames = self.short_frames.saturating_add(1);
         }
     }
 

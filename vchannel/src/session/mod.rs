@@ -105,6 +105,8 @@ pub(crate) struct Inner {
     wait_policy: WaitPolicy,
     /// Whether payloads go straight to the block that a caller waits for.
     goes_straight: bool,
+    /// Whether short payloads are received many at once.
+    takes_batches: bool,
     /// Where they sleep.
     changed: Condvar,
     driver: Mutex<Driver>,
@@ -187,6 +189,7 @@ impl Session {
             this: this.clone(),
             wait_policy: core.settings().wait,
             goes_straight: core.settings().straight,
+            takes_batches: core.settings().batches,
             core: Mutex::new(core),
             changed: Condvar::new(),
             driver: Mutex::new(Driver::new(poller, events)),

@@ -10,22 +10,34 @@ use madgate_vchannel::{Channel, NodeId};
 use crate::support::{ALL, Nodes, pattern};
 
 /// Every fast way of an end that can be switched off.
-fn switches() -> [&'static str; 9] {
+fn switches() -> [&'static str; 10] {
     EndpointSettings::default().switches().map(|(key, _)| key)
 }
 
 /// Bytes of the blocks of each message: small ones, and such that lead a large one.
-const MESSAGES: [&[usize]; 6] = [
+const MESSAGES: [&[usize]; 7] = [
     &[8],
     &[1, 0, 40],
     &[300],
     &[8, 200_000],
     &[70_000, 8],
     &[600_000],
+    &[5000],
 ];
 
+/// Messages of one kind that come one after the other.
+const RUN: u32 = 12;
+
+fn count() -> u32 {
+    RUN * u32::try_from(MESSAGES.len()).expect("few kinds")
+}
+
+fn lengths(number: u32) -> &'static [usize] {
+    MESSAGES[(number / RUN) as usize]
+}
+
 fn send(channel: &Channel, to: NodeId, number: u32) {
-    let lengths = MESSAGES[number as usize % MESSAGES.len()];
+    let lengths = lengths(number);
     let mut packing = channel.begin_packing(to).expect("begins");
     for (seed, length) in (number..).zip(lengths) {
         let block = pattern(seed, *length);
@@ -35,7 +47,7 @@ fn send(channel: &Channel, to: NodeId, number: u32) {
 }
 
 fn receive(channel: &Channel, number: u32) {
-    let lengths = MESSAGES[number as usize % MESSAGES.len()];
+    let lengths = lengths(number);
     let mut blocks: Vec<_> = lengths.iter().map(|length| vec![0; *length]).collect();
     let mut unpacking = channel.begin_unpacking().expect("begins");
     for block in &mut blocks {
@@ -49,26 +61,25 @@ fn receive(channel: &Channel, number: u32) {
 
 /// Messages that are answered one by one, then both ways as fast as they are taken.
 fn talk(nodes: &Nodes) {
-    const COUNT: u32 = 100;
     let (one, other) = (nodes.channel(0), nodes.channel(1));
     let (one_id, other_id) = (nodes.id(0), nodes.id(1));
     thread::scope(|scope| {
         scope.spawn(|| {
-            for number in 0..COUNT {
+            for number in 0..count() {
                 receive(&other, number);
                 send(&other, one_id, number);
             }
         });
-        for number in 0..COUNT {
+        for number in 0..count() {
             send(&one, other_id, number);
             receive(&one, number);
         }
     });
     thread::scope(|scope| {
-        scope.spawn(|| (0..COUNT).for_each(|number| send(&one, other_id, number)));
-        scope.spawn(|| (0..COUNT).for_each(|number| send(&other, one_id, number)));
-        scope.spawn(|| (0..COUNT).for_each(|number| receive(&one, number)));
-        scope.spawn(|| (0..COUNT).for_each(|number| receive(&other, number)));
+        scope.spawn(|| (0..count()).for_each(|number| send(&one, other_id, number)));
+        scope.spawn(|| (0..count()).for_each(|number| send(&other, one_id, number)));
+        scope.spawn(|| (0..count()).for_each(|number| receive(&one, number)));
+        scope.spawn(|| (0..count()).for_each(|number| receive(&other, number)));
     });
 }
 

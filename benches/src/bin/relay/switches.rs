@@ -25,7 +25,7 @@ const fn switch(path: &'static str, settings: &'static [&'static str]) -> Switch
 }
 
 /// Those that there are between TCP and TCP.
-const SWITCHES: [Switch; 17] = [
+const SWITCHES: [Switch; 18] = [
     switch("no batches", &["gateway.batch=64KiB", "gateway.depth=1"]),
     switch("no run to completion", &["gateway.handover=thread"]),
     switch(
@@ -47,6 +47,7 @@ const SWITCHES: [Switch; 17] = [
     switch("no fragment ramps", &["endpoint.ramps=false"]),
     switch("no fragments by speed", &["endpoint.sized_by_speed=false"]),
     switch("nothing straight to an end", &["endpoint.straight=false"]),
+    switch("no batches of short payloads", &["endpoint.batches=false"]),
     switch("no leads", &["endpoint.leads=false"]),
     switch("no bundles", &["endpoint.bundles=false"]),
     switch("no messages alone", &["endpoint.alone=false"]),

@@ -24,11 +24,14 @@ use super::super::core::Core;
 use super::super::goal::Goal;
 use super::super::links::{Link, LinkOutput};
 use super::super::tests::pair;
-use super::{FRAMES_PER_TURN, Input, InputError};
+use super::{FRAMES_PER_TURN, Input, InputError, SHORT_BATCH_BYTES, SHORT_FRAMES};
 use crate::conductor::{LinkKind, LinkRequest};
 use crate::session::Session;
 
-const LARGE: usize = 10_000;
+/// Long enough to be received by a call of its own.
+const LARGE: usize = 20_000;
+/// Not so.
+const SHORT: usize = 5000;
 
 /// What is still to come of a stream: one piece at a time.
 type Pieces = Arc<Mutex<VecDeque<BytesMut>>>;
@@ -147,6 +150,8 @@ struct Receiving {
     position: u64,
     /// Of the next message.
     number: u32,
+    /// Bytes of the large block of each message.
+    large: usize,
     _source: Session,
     _files: TempDir,
 }
@@ -180,6 +185,7 @@ impl Receiving {
             flow,
             position: 0,
             number: 0,
+            large: LARGE,
             _source: source,
             _files: files,
         };
@@ -218,7 +224,7 @@ impl Receiving {
             block += 1;
         }
         let flags = Flags::DESCRIBED.with(Flags::END);
-        let record = record(&contents(self.number, LARGE));
+        let record = record(&contents(self.number, self.large));
         bytes.extend(self.frame(flags, block, &record));
         self.number += 1;
         bytes
@@ -259,7 +265,7 @@ impl Receiving {
     fn unpack(&self, number: u32, small: &[usize]) {
         let channel = self.node.channel("main").unwrap();
         let mut unpacking = channel.try_begin_unpacking().unwrap().expect("a message");
-        for &length in small.iter().chain(&[LARGE]) {
+        for &length in small.iter().chain(&[self.large]) {
             let block = unpacking.unpack_owned(length, ReceiveMode::Cheaper);
             assert!(block.unwrap() == contents(number, length));
         }
@@ -307,6 +313,59 @@ fn small_frames_in_front_of_large_ones_arrive_wherever_the_stream_is_cut() {
                 receiving.unpack(number, small);
             }
         }
+    }
+}
+
+impl Receiving {
+    /// Messages of one block go all the way, so many.
+    fn pass(&mut self, count: u32) {
+        for _ in 0..count {
+            let number = self.number;
+            let bytes = self.message(&[]);
+            self.wait_for_credit();
+            self.receive(&bytes, &[]).unwrap();
+            self.unpack(number, &[]);
+        }
+    }
+}
+
+#[test]
+fn short_frames_are_read_many_at_once_wherever_the_stream_is_cut() {
+    let mut receiving = Receiving::new();
+    receiving.large = SHORT;
+    receiving.pass(SHORT_FRAMES);
+    for small in [&[][..], &[8], &[1000]] {
+        for cut in (1..3 * SHORT).step_by(97) {
+            let number = receiving.number;
+            let messages: Vec<_> = (0..4).map(|_| receiving.message(small)).collect();
+            receiving.wait_for_credit();
+            receiving.receive(&messages.concat(), &[cut]).unwrap();
+            assert_eq!(receiving.input.batch.capacity(), SHORT_BATCH_BYTES);
+            assert!(receiving.input.batch.is_empty() && receiving.input.arriving.is_none());
+            (number..number + 4).for_each(|number| receiving.unpack(number, small));
+        }
+    }
+}
+
+#[test]
+fn a_lane_is_read_frame_by_frame_again_when_long_ones_come() {
+    let mut receiving = Receiving::new();
+    for _ in 0..2 {
+        receiving.large = LARGE;
+        receiving.pass(2);
+        assert_eq!(receiving.input.batch.capacity(), AHEAD_BYTES);
+        receiving.large = SHORT;
+        receiving.pass(SHORT_FRAMES - 1);
+        assert_eq!(receiving.input.batch.capacity(), AHEAD_BYTES);
+        receiving.pass(1);
+        assert_eq!(receiving.input.batch.capacity(), SHORT_BATCH_BYTES);
+        // The batch that its head comes in holds much of it.
+        receiving.large = LARGE;
+        let number = receiving.number;
+        let bytes = receiving.message(&[8]);
+        receiving.wait_for_credit();
+        receiving.receive(&bytes, &[LARGE / 2]).unwrap();
+        receiving.unpack(number, &[8]);
     }
 }
 

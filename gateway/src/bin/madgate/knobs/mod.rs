@@ -65,7 +65,7 @@ const LOCAL: &[Protocol] = &[Protocol::Shm, Protocol::Hsl];
 const WAITS: &[&str] = &["sleep", "adaptive 20us", "adaptive 100us", "adaptive 1ms"];
 
 /// Every knob; those that usually change most come first, and are tried first.
-pub(crate) static KNOBS: [Knob; 30] = [
+pub(crate) static KNOBS: [Knob; 31] = [
     Knob {
         section: Section::Channel,
         key: "mtu",
@@ -267,6 +267,14 @@ pub(crate) static KNOBS: [Knob; 30] = [
         key: "straight",
         kind: Kind::Flag,
         meaning: "whether blocks that are being unpacked are received where they belong",
+        tried: &["true", "false"],
+        protocols: &[],
+    },
+    Knob {
+        section: Section::Endpoint,
+        key: "batches",
+        kind: Kind::Flag,
+        meaning: "whether payloads of less than 16 KiB are received many at once, and copied",
         tried: &["true", "false"],
         protocols: &[],
     },

@@ -195,7 +195,7 @@ fn does_something(knob: &Knob, protocols: &[Protocol]) -> bool {
         // Into slots, or out of them.
         (Section::Gateway, "direct") => !protocols.iter().all(is_tcp),
         // Of the ends, which both send.
-        (Section::Endpoint, "leads") => {
+        (Section::Endpoint, "leads" | "batches") => {
             let ends = [protocols.first(), protocols.last()];
             ends.into_iter().flatten().any(is_tcp)
         }
@@ -455,7 +455,7 @@ handover = "thread"
         );
         assert_eq!(
             idle(&["right", "left", "right"]),
-            "gateway.splice, gateway.splice_from, endpoint.leads, which do nothing over shm, tcp, shm"
+            "gateway.splice, gateway.splice_from, endpoint.leads, endpoint.batches, which do nothing over shm, tcp, shm"
         );
         assert_eq!(
             idle(&["left"]),
