@@ -409,8 +409,9 @@ impl Incoming {
         ))
     }
 
-    /// Whether the source has used so little of its window since it was granted more that nothing is
-    /// gained by telling it what was delivered: an eighth at most.
+    /// Whether the source has used so little of its window since it was granted more that it will not
+    /// soon stand still for want of credit: an eighth at most. What it keeps until it is delivered is
+    /// another matter.
     #[must_use]
     pub const fn has_ample_credit(&self) -> bool {
         self.granted - self.delivered >= self.window - self.window / 8

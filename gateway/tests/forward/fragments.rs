@@ -13,8 +13,9 @@ const ROUND: u64 = 5;
 const ROUNDS_MOST: usize = 20;
 
 /// Blocks of 1 MiB pass over a channel of 64 MiB/s, 64 KiB in a millisecond, until all of a round
-/// are cut into `frames` frames each.
-fn cuts_into(frames: u64, settings: &str) {
+/// are cut into so many `fragments` each, and one that leads them.
+fn cuts_into(fragments: u64, settings: &str) {
+    let frames = fragments + 1;
     let world = World::two("tcp", "tcp", settings).and("rate = \"64MiB/s\"");
     let gateway = world.gateway("gw");
     let (a, b) = (world.node_of("a0"), world.node_of("b0"));

@@ -388,19 +388,23 @@ const ROUND: u64 = 20;
 /// copied, and a thread may be kept from its processor for longer: such a round tells nothing.
 const ROUNDS_MOST: usize = 50;
 
-/// Large messages that find everything free are carried in one frame each, which the gateway copies
-/// `copies` times.
+/// Bytes of a large message.
+const LARGE: usize = 50_000;
+
+/// Large messages that find everything free are carried in one frame each, and from a socket in one that
+/// leads it; the gateway copies their bytes `copies` times.
 fn copies_large_frames(left: &str, right: &str, copies: u64) {
     let world = World::two(left, right, "");
     let gateway = world.gateway("gw");
     let (a, b) = (world.node_of("a0"), world.node_of("b0"));
+    let frames = if left == "tcp" { 2 * ROUND } else { ROUND };
     // What a round tells: frames, copies of them, and copies of those that had to wait.
     let round = |frames: u64| {
         let before = gateway.counters();
         for _ in 0..ROUND {
             thread::scope(|scope| {
-                scope.spawn(|| send_all(&a, "b0", &[50_000]));
-                scope.spawn(|| receive_all(&b, &[50_000]));
+                scope.spawn(|| send_all(&a, "b0", &[LARGE]));
+                scope.spawn(|| receive_all(&b, &[LARGE]));
             });
         }
         // A frame is counted after it has left, and its copies are before that: what is read in
@@ -418,17 +422,19 @@ fn copies_large_frames(left: &str, right: &str, copies: u64) {
         assert_eq!((&*way.from, &*way.to), ("left", "right"));
         assert_eq!((way.frames, way.copies), (seen.frames, seen.copies));
         assert_eq!(way.copied_bytes, seen.copied_bytes);
-        (seen.frames, seen.copies, seen.parked_copies)
+        // What leads is copied into slots.
+        let large_copies = seen.copied_bytes / u64::try_from(LARGE).unwrap();
+        (seen.frames, large_copies, seen.parked_copies)
     };
     // The flow is opened by a frame of its own, and the lanes learn what comes on them.
-    round(ROUND + 1);
+    round(frames + 1);
     let mut rounds = Vec::new();
-    while rounds.last() != Some(&(ROUND, copies * ROUND, 0)) {
+    while rounds.last() != Some(&(frames, copies * ROUND, 0)) {
         assert!(
             rounds.len() < ROUNDS_MOST,
             "{left} to {right}, {copies} copies each: {rounds:?}"
         );
-        rounds.push(round(ROUND));
+        rounds.push(round(frames));
     }
 }
 

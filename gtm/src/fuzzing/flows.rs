@@ -172,7 +172,11 @@ pub fn outgoing(bytes: &[u8]) {
     let settings = Settings {
         flow: FLOW,
         incarnation: 5,
-        fragment_bytes: 5000,
+        fragment_bytes: if bytes.len().is_multiple_of(3) {
+            20_000
+        } else {
+            5000
+        },
         checksum,
         crosses_gateways: bytes.len().is_multiple_of(2),
         bundles: true,
@@ -202,7 +206,7 @@ pub fn outgoing(bytes: &[u8]) {
             }
             3 => {
                 let message = outgoing.begin_message();
-                let length = 16 * usize::from(command);
+                let length = 128 * usize::from(command);
                 if command & 8 == 0 {
                     let flags = Flags::DESCRIBED.with(Flags::END);
                     outgoing.push_frame(flags, message, 0, &[0; 8]);
@@ -227,7 +231,12 @@ pub fn outgoing(bytes: &[u8]) {
             }
         }
         for _ in 0..64 {
-            let Some(transmit) = outgoing.poll_transmit(now, 4096) else {
+            let transmit = if command & 8 == 0 {
+                outgoing.poll_transmit(now, 4096)
+            } else {
+                outgoing.poll_transmit_led(now, 4096)
+            };
+            let Some(transmit) = transmit else {
                 break;
             };
             look_at(&transmit);

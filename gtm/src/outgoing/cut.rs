@@ -260,13 +260,17 @@ impl<D: Clone> Outgoing<D> {
         };
         let descriptor_bytes = part.descriptor_bytes();
         let mut length = self.fragment_length(part, self.position, !self.sent.is_empty())?;
-        if leads && self.is_led(part, length) {
+        let is_lead = leads && self.is_led(part, length);
+        if is_lead {
             length = LEADING_BYTES;
         }
         let is_last = length == part.range.end - part.range.start;
         let is_alone = is_last && self.pending.len() == 1 && self.tail.is_empty();
         let end = self.position + length + descriptor_bytes + CHARGE_PER_FRAME;
-        let want = if is_alone {
+        let want = if is_lead {
+            // What it leads fits, and asks for itself.
+            false
+        } else if is_alone {
             std::mem::take(&mut self.acknowledgement_wanted)
         } else {
             let next = u64::from(self.fragment_bytes).max(LEAST_FRAGMENT_BYTES);

@@ -100,7 +100,14 @@ impl SourceFlow {
         // A fragment may be larger than the room: a link takes at least one frame.
         while network.room(link, Way::Urgent) > 0 && network.room(link, Way::Bulk) > 0 {
             let limit = network.room(link, Way::Urgent);
-            match self.outgoing.poll_transmit(now, limit) {
+            // What leads goes by the other lane here, and may come later.
+            let leads = self.outgoing.positions().1.is_multiple_of(2);
+            let transmit = if leads {
+                self.outgoing.poll_transmit_led(now, limit)
+            } else {
+                self.outgoing.poll_transmit(now, limit)
+            };
+            match transmit {
                 Some(Transmit::Frames(frames)) => network.send(link, Way::Urgent, frames),
                 Some(Transmit::Fragment {
                     mut head,

@@ -3,7 +3,8 @@
 //! Frames of the urgent lane are small and come many at a time: they are read in batches
 //! and parsed in place. Frames of the bulk lane are large and come one by one: of each, only
 //! the head is read first, with small frames that travel in front of it, so that the payload can
-//! go straight where it belongs, together with the head of the next.
+//! go straight where it belongs, together with the head of the next. Shorter ones that come one after
+//! the other are read in batches too, as a copy costs less than a call.
 
 #[cfg(test)]
 mod tests;
@@ -41,7 +42,8 @@ const SHORT_PAYLOAD_BYTES: usize = 16 << 10;
 /// So many short frames in a row let more be expected.
 const SHORT_FRAMES: u32 = 8;
 
-/// Frames of the bulk lane that are taken before other lanes get their turn.
+/// Receptions from a bulk lane before other lanes get their turn: a frame each, or a batch of short
+/// ones.
 const FRAMES_PER_TURN: usize = 16;
 
 /// Why a lane cannot go on.
@@ -200,7 +202,10 @@ impl Input {
     /// it is on its way, as far as its source was granted. Only while it goes straight there.
     pub(crate) fn gather(&mut self, straight: Option<&Straight<'_>>, now: Time) {
         let coming = match straight {
-            Some(straight) if self.goes_straight => straight.wanted.missing(),
+            Some(straight) if self.goes_straight => {
+                let came = self.arriving.as_ref().map_or(0, |arriving| arriving.filled);
+                straight.wanted.missing().saturating_sub(came)
+            }
             _ => 0,
         };
         self.gather
@@ -279,7 +284,7 @@ impl Input {
         Ok(received)
     }
 
-    /// Bulk lane of a stream: a head, then its payload together with the next head.
+    /// Bulk lane of a stream: a head, then its payload together with the next head; or whole short frames.
     fn receive_bulk(
         &mut self,
         inner: &Inner,
@@ -335,6 +340,10 @@ impl Input {
         }
         if leads == 0 {
             return Ok(());
+        }
+        if leads > AHEAD_BYTES {
+            // What comes is not the block that was coming.
+            self.goes_straight = false;
         }
         let (origin, frames) = (self.origin(), &self.batch[..leads]);
         inner.with_core_for(goal, |core, goal| {

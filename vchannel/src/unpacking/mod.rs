@@ -122,8 +122,9 @@ impl<'a> Unpacking<'a> {
     }
 
     /// Unpacks a block into memory of its own, at once, whichever its mode; both ends still
-    /// agree about size and mode. The memory is that in which the block arrived, where that
-    /// is possible.
+    /// agree about size and mode. The memory is that in which the block arrived, where it arrived in
+    /// one piece: over `tcp` a large block that begins a message does not, unless its sender's
+    /// `leads` are off.
     ///
     /// # Errors
     /// As [`unpack_express`](Self::unpack_express).

@@ -171,6 +171,25 @@ fn first_bytes_lead_only_what_leaves_with_them() {
 }
 
 #[test]
+fn what_first_bytes_lead_asks_for_credit_and_they_do_not() {
+    let mut source = Source::with_fragments(1 << 20).and_opened(1000);
+    let start = source.outgoing.positions().1;
+    source.credit(start, start + 200_000);
+    // Half a window is used when the first bytes leave.
+    let fixed = 2 * CHARGE_PER_FRAME + u64::try_from(DESCRIPTOR_BYTES).unwrap();
+    source.push_block(usize::try_from(99_900 - start - fixed).unwrap());
+    assert_eq!(source.frames().len(), 2);
+    source.push_block(50_000);
+    source.push_block(100_000);
+    let frames = source.frames_of(Outgoing::poll_transmit_led);
+    let asks: Vec<_> = frames
+        .iter()
+        .map(|(header, payload)| (payload.len(), header.flags.has(Flags::WANT)))
+        .collect();
+    assert_eq!(asks, [(64 + 8, false), (50_000 - 64, true)]);
+}
+
+#[test]
 fn first_bytes_are_sent_again_with_the_rest() {
     let mut source = Source::with_fragments(256 << 10).and_opened(1 << 30);
     let start = source.outgoing.positions().1;
