@@ -288,8 +288,6 @@ impl Drop for Borrowing<'_> {
             slot.flow.give_up();
             core.note_failure(self.flow, self.inner.now());
         }
-        let slot = &mut core.out_flows[self.flow as usize];
-        slot.packer = None;
         self.inner.wake_waiters(&core);
     }
 }

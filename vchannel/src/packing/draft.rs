@@ -378,11 +378,22 @@ impl<'a> Draft<'a> {
             inner.flush_dirty();
             return Ok(());
         }
+        // All of it is in the flow. Where this unwinds, that has been given up.
+        self.state = State::Failed;
         if lending::send(self.channel, self.flow, self.message, &lent) {
             self.state = State::Ended;
+            self.release();
             return Ok(());
         }
         Err(self.fail(inner.lock()))
+    }
+
+    /// The next message may begin.
+    fn release(&self) {
+        let inner = self.channel.session().inner();
+        let mut core = inner.lock();
+        core.out_flows[self.flow as usize].packer = None;
+        inner.wake_waiters(&core);
     }
 }
 

@@ -1,5 +1,6 @@
 //! Threads that never wait, threads that lend at the same time, and who drives for them.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use bytes::Bytes;
@@ -118,6 +119,40 @@ fn threads_that_lend_at_the_same_time_all_get_through() {
                         }
                     });
                 }
+            }
+        });
+    }
+}
+
+/// Threads that lend to a node that is lost pack one after the other all the same, and each is told.
+#[test]
+fn threads_that_lend_to_a_node_that_is_lost_still_take_turns() {
+    const THREADS: usize = 4;
+    const MESSAGES: usize = 3;
+    for protocol in ALL {
+        let mut nodes = Nodes::patient(protocol, 2, "100ms", "");
+        let (here, to) = (nodes.channel(0), nodes.id(1));
+        drop(nodes.stop(1));
+        let packing_now = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    let block = pattern(1, 300_000);
+                    let mut packed = 0;
+                    while packed < MESSAGES {
+                        // Somebody is told what was lost before.
+                        let Ok(mut packing) = here.begin_packing(to) else {
+                            continue;
+                        };
+                        packed += 1;
+                        assert_eq!(packing_now.fetch_add(1, Ordering::SeqCst), 0);
+                        packing.pack_cheaper(&block, Cheaper).expect("packs");
+                        // Others would begin now, if they could.
+                        (0..100).for_each(|_| thread::yield_now());
+                        packing_now.fetch_sub(1, Ordering::SeqCst);
+                        packing.end_packing().expect_err("nobody is there");
+                    }
+                });
             }
         });
     }

@@ -31,9 +31,20 @@ pub(crate) struct Nodes {
 impl Nodes {
     /// All nodes of a new cluster, with these lines added to its file.
     pub(crate) fn open(protocol: Protocol, count: usize, more: &str) -> Self {
+        Self::patient(protocol, count, "2s", more)
+    }
+
+    /// The same, with another time for which a link may be lost.
+    pub(crate) fn patient(
+        protocol: Protocol,
+        count: usize,
+        link_timeout: &str,
+        more: &str,
+    ) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let mut text = String::from("[session]\nname = \"test\"\nkey_file = \"key\"\n");
-        text += "link_timeout = \"2s\"\n[[network]]\nname = \"net\"\n";
+        writeln!(text, "link_timeout = \"{link_timeout}\"").expect("strings take everything");
+        text += "[[network]]\nname = \"net\"\n";
         text += match protocol {
             Protocol::Tcp => "protocol = \"tcp\"\n",
             Protocol::Shm => "protocol = \"shm\"\ndirectory = \"shm\"\n",
