@@ -155,57 +155,47 @@ fn receive_payload(destination: &mut Member) -> BytesMut {
     destination.receive_bulk(usize::try_from(header.length).unwrap())
 }
 
+/// What comes out of a gateway on the lane for large frames, so many payloads of it, where a session
+/// sends a message of a small block, if there is one, and a large one.
+fn sent_there(leads: bool, small: Option<&[u8]>, payloads: usize) -> Vec<BytesMut> {
+    let world = world_to("tcp", &format!("{READING}\n[endpoint]\nleads = {leads}"));
+    let source = world.node_of("c0");
+    let to = source.session.cluster().node("b0").unwrap();
+    let mut packing = source.channel.begin_packing(to).unwrap();
+    if let Some(small) = small {
+        packing.pack_safer(small, ReceiveMode::Cheaper).unwrap();
+    }
+    let large = Bytes::from(contents(0, LARGE));
+    packing.pack_owned(large, ReceiveMode::Cheaper).unwrap();
+    packing.end_packing().unwrap();
+    // All of it waits for the way to be there.
+    let listener = Listener::of(world.cluster(), "b0");
+    let _gateway = world.gateway("gw");
+    let mut destination = listener.accept();
+    admit(&mut destination);
+    let payloads = (0..payloads).map(|_| receive_payload(&mut destination));
+    payloads.collect()
+}
+
 #[test]
 fn a_session_sends_them_there_unless_that_is_switched_off() {
-    for leads in [true, false] {
-        let world = world_to("tcp", &format!("{READING}\n[endpoint]\nleads = {leads}"));
-        let source = world.node_of("c0");
-        let to = source.session.cluster().node("b0").unwrap();
-        let mut packing = source.channel.begin_packing(to).unwrap();
-        packing.pack_safer(b"number", ReceiveMode::Cheaper).unwrap();
-        let large = Bytes::from(contents(0, LARGE));
-        let pack = packing.pack_owned(large.clone(), ReceiveMode::Cheaper);
-        pack.unwrap();
-        packing.end_packing().unwrap();
-        // All of it waits for the way to be there.
-        let listener = Listener::of(world.cluster(), "b0");
-        let _gateway = world.gateway("gw");
-        let mut destination = listener.accept();
-        admit(&mut destination);
-        if leads {
-            assert!(receive_payload(&mut destination)[DESCRIPTOR_BYTES..] == *b"number");
-        }
-        let payload = receive_payload(&mut destination);
-        assert!(payload[DESCRIPTOR_BYTES..] == large, "leads = {leads}");
-    }
+    let large = contents(0, LARGE);
+    let led = sent_there(true, Some(b"number"), 2);
+    assert!(led[0][DESCRIPTOR_BYTES..] == *b"number");
+    assert!(led[1][DESCRIPTOR_BYTES..] == large);
+    let alone = sent_there(false, Some(b"number"), 1);
+    assert!(alone[0][DESCRIPTOR_BYTES..] == large);
 }
 
 #[test]
 fn a_message_that_begins_with_a_large_block_is_led_by_its_first_bytes() {
-    for leads in [true, false] {
-        let world = world_to("tcp", &format!("{READING}\n[endpoint]\nleads = {leads}"));
-        let source = world.node_of("c0");
-        let to = source.session.cluster().node("b0").unwrap();
-        let large = Bytes::from(contents(0, LARGE));
-        let mut packing = source.channel.begin_packing(to).unwrap();
-        packing
-            .pack_owned(large.clone(), ReceiveMode::Cheaper)
-            .unwrap();
-        packing.end_packing().unwrap();
-        let listener = Listener::of(world.cluster(), "b0");
-        let _gateway = world.gateway("gw");
-        let mut destination = listener.accept();
-        admit(&mut destination);
-        let mut first = receive_payload(&mut destination);
-        let (rest, length) = if leads {
-            (receive_payload(&mut destination), 64)
-        } else {
-            (BytesMut::new(), LARGE)
-        };
-        assert_eq!(first.len(), DESCRIPTOR_BYTES + length);
-        first.extend_from_slice(&rest);
-        assert!(first[DESCRIPTOR_BYTES..] == large, "leads = {leads}");
-    }
+    let large = contents(0, LARGE);
+    let (first, rest) = large.split_at(64);
+    let led = sent_there(true, None, 2);
+    assert!(led[0][DESCRIPTOR_BYTES..] == *first);
+    assert!(led[1] == rest);
+    let alone = sent_there(false, None, 1);
+    assert!(alone[0][DESCRIPTOR_BYTES..] == large);
 }
 
 #[test]

@@ -4,8 +4,10 @@
 //! and parsed in place. Frames of the bulk lane are large and come one by one: of each, only
 //! the head is read first, with small frames that travel in front of it, so that the payload can
 //! go straight where it belongs, together with the head of the next. Shorter ones that come one after
-//! the other are read in batches too, as a copy costs less than a call.
+//! the other are read in batches too, as a copy costs less than a call. Frames that come in slots need
+//! none of that ([`slots`]).
 
+mod slots;
 #[cfg(test)]
 mod tests;
 
@@ -18,13 +20,13 @@ use madgate_gtm::wire::{
     URGENT_FRAME_BYTES, checksum,
 };
 use madgate_gtm::{Header, Reassembly, Time};
-use madgate_tm::{Gather, LaneClass, LaneError, LaneReceiver, ReceivedSlot, Room, Shape};
+use madgate_tm::{Gather, LaneClass, LaneError, LaneReceiver, Room, Shape};
 
 use super::Inner;
 use super::arrival::{Destination, FrameFault, Wanted};
 use super::core::Core;
 use super::goal::Goal;
-use super::kept::{KeptSlot, KeptSlots};
+use super::kept::KeptSlots;
 use crate::cluster::FRAME_OVERHEAD_BYTES;
 
 /// Bytes of a bulk frame that tell where its payload goes: header and descriptor.
@@ -306,7 +308,7 @@ impl Input {
             total += received;
             self.finish_payload(inner, goal, now)?;
             if self.arriving.is_none() {
-                self.take_leads(inner, goal, now)?;
+                self.take_complete(inner, goal, now)?;
             }
             if goal.is_over() {
                 break;
@@ -318,39 +320,39 @@ impl Input {
     /// Small frames that travel in front of a large one are taken in as soon as they are there:
     /// whoever gets them may say where the rest of the message goes. So are short ones that are there
     /// whole.
-    fn take_leads(
+    fn take_complete(
         &mut self,
         inner: &Inner,
         goal: &mut Goal<'_, '_>,
         now: Time,
     ) -> Result<(), InputError> {
-        let mut leads = 0;
-        while let Some(head) = self.batch[leads..].first_chunk::<HEADER_BYTES>() {
+        let mut complete = 0;
+        while let Some(head) = self.batch[complete..].first_chunk::<HEADER_BYTES>() {
             let header = Header::check(head).map_err(FrameFault::from)?;
             self.check_lone(header)?;
             if header.frame_bytes() > self.largest_frame {
                 return Err(too_long(&header.read()).into());
             }
-            let end = leads + header.frame_bytes();
+            let end = complete + header.frame_bytes();
             if !header.is_data() || end > self.batch.len() {
                 break;
             }
             self.note_length(header.payload_bytes());
-            leads = end;
+            complete = end;
         }
-        if leads == 0 {
+        if complete == 0 {
             return Ok(());
         }
-        if leads > AHEAD_BYTES {
+        if complete > AHEAD_BYTES {
             // What comes is not the block that was coming.
             self.goes_straight = false;
         }
-        let (origin, frames) = (self.origin(), &self.batch[..leads]);
+        let (origin, frames) = (self.origin(), &self.batch[..complete]);
         inner.with_core_for(goal, |core, goal| {
             handle_frames(core, origin, frames, now, goal)
         })?;
-        let rest = self.batch.len() - leads;
-        self.batch.copy_within(leads.., 0);
+        let rest = self.batch.len() - complete;
+        self.batch.copy_within(complete.., 0);
         self.batch.truncate(rest);
         Ok(())
     }
@@ -466,163 +468,6 @@ impl Input {
             return Ok(());
         };
         finish(inner, self.origin(), arriving, goal, now)
-    }
-
-    /// Urgent lane of slots: each holds some small frames.
-    fn receive_small_slots(
-        &mut self,
-        inner: &Inner,
-        goal: &mut Goal<'_, '_>,
-        scratch: &mut BytesMut,
-        now: Time,
-    ) -> Result<usize, InputError> {
-        scratch.clear();
-        if self.receiver.try_receive_copy(scratch)?.is_none() {
-            return Ok(0);
-        }
-        // One slot is the usual case: what tells that there are no more costs little.
-        if self.receiver.may_have_arrived() {
-            return self.receive_more_slots(inner, goal, scratch, now);
-        }
-        let origin = self.origin();
-        inner.with_core_for(goal, |core, goal| {
-            handle_slot(core, origin, scratch, now, goal)
-        })?;
-        Ok(scratch.len())
-    }
-
-    /// One slot was received, and more may have come: takes them in together.
-    #[inline(never)]
-    fn receive_more_slots(
-        &mut self,
-        inner: &Inner,
-        goal: &mut Goal<'_, '_>,
-        scratch: &mut BytesMut,
-        now: Time,
-    ) -> Result<usize, InputError> {
-        let mut ends = [0; FRAMES_PER_TURN];
-        ends[0] = scratch.len();
-        let mut count = 1;
-        // A lane that has ended says so again; what came before is taken in first.
-        while count < FRAMES_PER_TURN
-            && matches!(self.receiver.try_receive_copy(scratch), Ok(Some(_)))
-        {
-            ends[count] = scratch.len();
-            count += 1;
-            if !self.receiver.may_have_arrived() {
-                break;
-            }
-        }
-        let origin = self.origin();
-        inner.with_core_for(goal, |core, goal| {
-            let mut start = 0;
-            for &end in &ends[..count] {
-                handle_slot(core, origin, &scratch[start..end], now, goal)?;
-                start = end;
-            }
-            Ok::<_, InputError>(())
-        })?;
-        Ok(scratch.len())
-    }
-
-    /// Bulk lane of slots: each holds some large frames.
-    fn receive_large_slots(
-        &mut self,
-        inner: &Inner,
-        goal: &mut Goal<'_, '_>,
-        now: Time,
-    ) -> Result<usize, InputError> {
-        let mut total = 0;
-        for _ in 0..FRAMES_PER_TURN {
-            let Some(slot) = self.receiver.try_receive_slot()? else {
-                break;
-            };
-            total += slot.len();
-            if let Some(slot) = self.keep_slot(inner, slot, goal, now)? {
-                self.receive_large_slot(inner, &slot, goal, now)?;
-            }
-            if goal.is_over() {
-                break;
-            }
-        }
-        Ok(total)
-    }
-
-    /// A slot of the bulk lane that may be kept with the one large frame that it holds, until that
-    /// is unpacked; it is given back where it may not.
-    fn keep_slot(
-        &mut self,
-        inner: &Inner,
-        slot: ReceivedSlot,
-        goal: &mut Goal<'_, '_>,
-        now: Time,
-    ) -> Result<Option<ReceivedSlot>, InputError> {
-        if !self.kept.has_room() || slot.len() <= HEAD_BYTES + SMALL_PAYLOAD_BYTES {
-            return Ok(Some(slot));
-        }
-        let mut head = [0; HEAD_BYTES];
-        slot.copy_out(0, &mut head);
-        let Some((header, descriptor)) = head.split_first_chunk::<HEADER_BYTES>() else {
-            return Ok(Some(slot));
-        };
-        let header = Header::check(header).map_err(FrameFault::from)?;
-        self.check_lone(header)?;
-        let header = header.read();
-        if header.kind != Kind::Data || header.frame_bytes() != slot.len() {
-            return Ok(Some(slot));
-        }
-        let descriptor = descriptor.first_chunk().copied();
-        let descriptor = descriptor.filter(|_| header.flags.has(Flags::DESCRIBED));
-        let start = HEADER_BYTES + descriptor.map_or(0, |bytes| bytes.len());
-        let range = start..slot.len();
-        let kept = self.kept.keep(slot, range);
-        let wanted = goal.straight.as_deref().map(|straight| straight.wanted);
-        let origin = self.origin();
-        let back = inner.with_core_for(goal, |core, _| {
-            core.keep_fragment(origin, &header, descriptor, kept, wanted.as_ref(), now)
-        })?;
-        Ok(back.map(KeptSlot::into_slot))
-    }
-
-    /// A slot of the bulk lane: large frames, one after the other.
-    fn receive_large_slot(
-        &mut self,
-        inner: &Inner,
-        slot: &ReceivedSlot,
-        goal: &mut Goal<'_, '_>,
-        now: Time,
-    ) -> Result<(), InputError> {
-        let mut start = 0;
-        while start < slot.len() {
-            if slot.len() - start < HEAD_BYTES {
-                return Err(split_frame().into());
-            }
-            let mut head = [0; HEAD_BYTES];
-            slot.copy_out(start, &mut head);
-            let Some((header, rest)) = head.split_first_chunk::<HEADER_BYTES>() else {
-                return Err(split_frame().into());
-            };
-            let header = Header::check(header).map_err(FrameFault::from)?;
-            self.check_lone(header)?;
-            let header = header.read();
-            let is_large = header.kind == Kind::Data && header.length as usize >= DESCRIPTOR_BYTES;
-            if !is_large || header.frame_bytes() > slot.len() - start {
-                return Err(split_frame().into());
-            }
-            let destination = match goal.straight.as_deref() {
-                // What comes early is there all the same.
-                None => Destination::Buffer,
-                straight => destination(inner, self.link, &header, rest, straight),
-            };
-            let mut arriving = begin(inner, header, destination);
-            arriving.place(rest, goal.straight.as_deref_mut());
-            let target = arriving.rest(goal.straight.as_deref_mut());
-            slot.copy_out(start + HEAD_BYTES, target);
-            arriving.filled = header.length as usize;
-            finish(inner, self.origin(), arriving, goal, now)?;
-            start += header.frame_bytes();
-        }
-        Ok(())
     }
 }
 
@@ -773,22 +618,6 @@ pub(super) fn handle_frames(
     used
 }
 
-/// Takes all frames of a slot in.
-#[inline(always)]
-fn handle_slot(
-    core: &mut Core,
-    origin: Origin,
-    slot: &[u8],
-    now: Time,
-    goal: &mut Goal<'_, '_>,
-) -> Result<(), InputError> {
-    if handle_frames(core, origin, slot, now, goal)? == slot.len() {
-        Ok(())
-    } else {
-        Err(split_frame().into())
-    }
-}
-
 /// As [`handle_frames`], but leaves the flow that was `touched` last to the caller: most
 /// batches are of one flow.
 #[inline(always)]
@@ -826,9 +655,4 @@ fn handle_each_frame(
 
 fn too_long(header: &Header) -> FrameFault {
     madgate_gtm::wire::WireError::TooLong(header.length).into()
-}
-
-fn split_frame() -> FrameFault {
-    madgate_gtm::wire::WireError::Contradiction("a frame that does not end where its slot does")
-        .into()
 }

@@ -258,7 +258,7 @@ pub(crate) static KNOBS: [Knob; 31] = [
         section: Section::Endpoint,
         key: "leads",
         kind: Kind::Flag,
-        meaning: "whether small blocks travel with the large one that follows them, and what it begins with",
+        meaning: "whether small blocks, and what a large one begins with, travel in front of it",
         tried: &["true", "false"],
         protocols: &[],
     },
