@@ -5,6 +5,9 @@
 //! ([`background`](super::background)). Who sleeps when, and who wakes them, is said in
 //! [`wait`](super::wait).
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -4,27 +4,20 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use madgate_bmm::{Buffer, Policy};
-use madgate_gtm::wire::{HEADER_BYTES, Kind, ReceiveMode};
+use madgate_gtm::wire::{Kind, ReceiveMode};
 use madgate_gtm::{Header, Time};
-use madgate_tm::{
-    Interest, LaneClass, LaneError, LaneReceiver, LaneSender, LentSlot, Piece, Poller,
-    ReceivedSlot, Room, Shape,
-};
+use madgate_tm::{Interest, LaneClass, LaneError, LaneSender, LentSlot, Piece, Shape};
 use tempfile::TempDir;
 
 use super::Session;
 use super::core::{Core, Gathers, SWEEP, SWEEP_MOST};
-use super::driver::{Driver, Patience};
-use super::goal::{Goal, Nothing};
-use super::input::{Input, InputError};
 use super::links::{CONTROL_BYTES_MOST, Link, LinkOutput, OUTBOX_BYTES, OUTBOX_BYTES_MOST};
 use crate::cluster::Cluster;
 use crate::conductor::{LinkKind, LinkRequest};
@@ -35,7 +28,7 @@ pub(super) fn pair(protocol: &str, addresses: [&str; 2]) -> (TempDir, Session, S
 }
 
 /// The same, of nodes whose cluster files have these lines behind those of the network.
-fn pair_tuned(
+pub(super) fn pair_tuned(
     protocol: &str,
     addresses: [&str; 2],
     tuning: [&str; 2],
@@ -150,7 +143,7 @@ fn messages_stream_by_remote_write() {
 /// Larger than a slot of an urgent lane, and than one of a bulk lane.
 const LARGE: usize = 200_000;
 
-fn say(from: &Session, to: &Session, what: u8) {
+pub(super) fn say(from: &Session, to: &Session, what: u8) {
     let channel = from.channel("main").unwrap();
     let mut packing = channel.begin_packing(to.node()).unwrap();
     packing.pack_safer(&[what], ReceiveMode::Express).unwrap();
@@ -160,7 +153,7 @@ fn say(from: &Session, to: &Session, what: u8) {
     packing.end_packing_delivered().unwrap();
 }
 
-fn hear(at: &Session) -> u8 {
+pub(super) fn hear(at: &Session) -> u8 {
     let channel = at.channel("main").unwrap();
     let mut block = [0];
     let mut unpacking = channel.begin_unpacking().unwrap();
@@ -339,64 +332,8 @@ fn a_flow_that_is_admitted_is_looked_at_when_something_is_due() {
     assert!(core.has_first_deadline, "a driver that sleeps is told");
 }
 
-/// A lane whose peer has sent some slots and gone.
-#[derive(Debug)]
-struct Ending {
-    slots: std::vec::IntoIter<[u8; HEADER_BYTES]>,
-    taken: Arc<AtomicUsize>,
-    /// To have a descriptor.
-    file: OwnedFd,
-}
-
-impl Ending {
-    /// With so many pings, and a descriptor that can be waited for.
-    fn with_pings(count: u64) -> Self {
-        let ping = |number| Header::echo(Kind::Ping, number).to_control_frame();
-        let slots: Vec<_> = (0..count).map(ping).collect();
-        Self {
-            slots: slots.into_iter(),
-            taken: Arc::default(),
-            file: UnixStream::pair().unwrap().0.into(),
-        }
-    }
-}
-
-impl LaneReceiver for Ending {
-    fn shape(&self) -> Shape {
-        Shape::Static {
-            slot_bytes: HEADER_BYTES,
-            slots: 4,
-        }
-    }
-
-    fn try_receive(&mut self, _: Room<'_>, _: &mut BytesMut) -> Result<usize, LaneError> {
-        Err(LaneError::WrongShape("a stream"))
-    }
-
-    fn try_receive_slot(&mut self) -> Result<Option<ReceivedSlot>, LaneError> {
-        Err(LaneError::Closed)
-    }
-
-    fn try_receive_copy(&mut self, into: &mut BytesMut) -> Result<Option<usize>, LaneError> {
-        let slot = self.slots.next().ok_or(LaneError::Closed)?;
-        into.extend_from_slice(&slot);
-        self.taken.fetch_add(1, Ordering::Relaxed);
-        Ok(Some(slot.len()))
-    }
-
-    fn arm(&mut self) -> Result<bool, LaneError> {
-        Err(LaneError::Closed)
-    }
-
-    fn descriptor(&self) -> (BorrowedFd<'_>, Interest) {
-        (self.file.as_fd(), Interest::Readable)
-    }
-
-    fn acknowledge_wake(&mut self) {}
-}
-
 /// A link of a's to b that no conductor knows of.
-fn unknown_link(a: &Session, b: &Session) -> u32 {
+pub(super) fn unknown_link(a: &Session, b: &Session) -> u32 {
     let request = LinkRequest {
         kind: LinkKind::Regular,
         network: a.cluster().networks_of(a.node()).next().unwrap(),
@@ -404,309 +341,6 @@ fn unknown_link(a: &Session, b: &Session) -> u32 {
     };
     let mut core = a.inner().lock();
     core.add_link(Link::new(request, false))
-}
-
-/// A driver beside the session's own, for links that no conductor knows of.
-fn other_driver() -> Driver {
-    let (_, events) = crossbeam_channel::bounded(1);
-    Driver::new(Poller::new().unwrap(), events)
-}
-
-#[test]
-fn what_one_lane_holds_is_taken_in_when_the_other_has_ended() {
-    let (_files, a, b) = pair("shm", ["a", "b"]);
-    let inner = a.inner();
-    let link = unknown_link(&a, &b);
-    let mut driver = other_driver();
-    let (urgent, bulk) = (Ending::with_pings(2), Ending::with_pings(0));
-    let taken = Arc::clone(&urgent.taken);
-    for (class, lane) in [(LaneClass::Urgent, urgent), (LaneClass::Bulk, bulk)] {
-        let input = Input::new(link, class, Box::new(lane), 1 << 20);
-        inner.add_input(&mut driver, input);
-    }
-    let mut look = |_: &mut Core| false;
-    let mut goal = Goal::new(None, &mut look);
-    assert!(inner.receive(&mut driver, 1, &mut goal), "it has ended");
-    assert_eq!(taken.load(Ordering::Relaxed), 2);
-    assert!(driver.inputs.iter().all(Option::is_none));
-}
-
-#[test]
-fn a_link_that_cannot_be_waited_for_is_closed() {
-    let (_files, a, b) = pair("shm", ["a", "b"]);
-    let inner = a.inner();
-    let mut driver = other_driver();
-    let lane = Ending {
-        // Pollers take none of the kind.
-        file: fs::File::open("/dev/null").unwrap().into(),
-        ..Ending::with_pings(0)
-    };
-    let input = Input::new(
-        unknown_link(&a, &b),
-        LaneClass::Urgent,
-        Box::new(lane),
-        1 << 20,
-    );
-    inner.add_input(&mut driver, input);
-    assert!(driver.has_chores);
-    inner.do_chores(&mut driver);
-    assert!(driver.inputs.iter().all(Option::is_none));
-}
-
-#[test]
-fn what_a_peer_sent_before_it_went_is_taken_in() {
-    let (_files, a, b) = pair("shm", ["a", "b"]);
-    let inner = a.inner();
-    let link = unknown_link(&a, &b);
-    let lane = Ending::with_pings(2);
-    let mut input = Input::new(link, LaneClass::Urgent, Box::new(lane), 1 << 20);
-    let mut receive = || {
-        let mut look = |_: &mut Core| false;
-        let mut goal = Goal::new(None, &mut look);
-        input.receive(inner, &mut goal, &mut BytesMut::new(), Time(0))
-    };
-    assert_eq!(receive().unwrap(), 2 * HEADER_BYTES);
-    // Both are answered.
-    let answers = {
-        let core = inner.lock();
-        core.links[link as usize].as_ref().unwrap().control.len()
-    };
-    assert_eq!(answers, 2 * HEADER_BYTES);
-    assert!(matches!(
-        receive(),
-        Err(InputError::Lane(LaneError::Closed))
-    ));
-}
-
-/// A lane on which every look finds the same.
-#[derive(Debug)]
-struct Steady {
-    brings: Brings,
-    looks: Arc<AtomicUsize>,
-    /// To have a descriptor that tells nothing.
-    ends: [UnixStream; 2],
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Brings {
-    Pings,
-    Nothing,
-    TheEnd,
-}
-
-impl LaneReceiver for Steady {
-    fn shape(&self) -> Shape {
-        Shape::Dynamic { gather_limit: 2 }
-    }
-
-    fn try_receive(&mut self, _: Room<'_>, batch: &mut BytesMut) -> Result<usize, LaneError> {
-        self.looks.fetch_add(1, Ordering::Relaxed);
-        match self.brings {
-            Brings::Nothing => Ok(0),
-            Brings::TheEnd => Err(LaneError::Closed),
-            Brings::Pings => {
-                let ping = Header::echo(Kind::Ping, 1).to_control_frame();
-                batch.extend_from_slice(&ping);
-                Ok(ping.len())
-            }
-        }
-    }
-
-    fn try_receive_slot(&mut self) -> Result<Option<ReceivedSlot>, LaneError> {
-        Err(LaneError::WrongShape("slots"))
-    }
-
-    fn arm(&mut self) -> Result<bool, LaneError> {
-        Ok(true)
-    }
-
-    fn descriptor(&self) -> (BorrowedFd<'_>, Interest) {
-        (self.ends[0].as_fd(), Interest::Readable)
-    }
-
-    fn acknowledge_wake(&mut self) {}
-}
-
-/// A driver that follows a lane of small frames and a bulk lane, which is out of the poller; how often
-/// that was looked at.
-fn following(a: &Session, links: [u32; 2], brings: [Brings; 2]) -> (Driver, Arc<AtomicUsize>) {
-    let mut driver = other_driver();
-    let looks = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
-    let classes = [LaneClass::Urgent, LaneClass::Bulk];
-    for at in 0..classes.len() {
-        let lane = Steady {
-            brings: brings[at],
-            looks: Arc::clone(&looks[at]),
-            ends: UnixStream::pair().unwrap().into(),
-        };
-        let input = Input::new(links[at], classes[at], Box::new(lane), 1 << 20);
-        a.inner().add_input(&mut driver, input);
-    }
-    driver.begin_drive(true, || a.inner().now());
-    let (inputs, poller) = (&driver.inputs, &driver.poller);
-    driver.small.follow(0, inputs, poller).unwrap();
-    driver.bulk.follow(1, inputs, poller).unwrap();
-    while driver.bulk.unwatched().is_none() {
-        driver.bulk.note_look(true, inputs, poller).unwrap();
-    }
-    let [_, looks] = looks;
-    (driver, looks)
-}
-
-#[test]
-fn a_bulk_lane_waits_for_small_frames_and_callers_for_one_pass_at_most() {
-    for (small, is_over) in [
-        (Brings::Pings, false),
-        (Brings::Nothing, true),
-        (Brings::Pings, true),
-    ] {
-        let (_files, a, b) = pair("shm", ["a", "b"]);
-        let link = unknown_link(&a, &b);
-        let (mut driver, looks) = following(&a, [link; 2], [small, Brings::Nothing]);
-        for _ in 0..6 {
-            let mut look = |_: &mut Core| is_over;
-            let mut goal = Goal::new(None, &mut look);
-            goal.look(&mut a.inner().lock());
-            a.inner().drive(&mut driver, Patience::None, &mut goal);
-        }
-        assert!(driver.bulk.unwatched().is_some());
-        assert_eq!(looks.load(Ordering::Relaxed), 3, "{small:?} {is_over}");
-    }
-}
-
-#[test]
-fn a_bulk_lane_is_watched_again_where_small_frames_of_its_link_may_come_unseen() {
-    let (_files, a, b) = pair("shm", ["a", "b"]);
-    let links = [unknown_link(&a, &b), unknown_link(&a, &b)];
-    for (links, is_caller) in [(links, true), ([links[0]; 2], false)] {
-        let (mut driver, looks) = following(&a, links, [Brings::Pings, Brings::Nothing]);
-        driver.begin_drive(is_caller, || a.inner().now());
-        let mut look = |_: &mut Core| false;
-        let mut goal = Goal::new(None, &mut look);
-        a.inner().drive(&mut driver, Patience::None, &mut goal);
-        assert_eq!(driver.bulk.unwatched(), None);
-        assert_eq!(looks.load(Ordering::Relaxed), 0);
-    }
-}
-
-#[test]
-fn nobody_sleeps_with_a_lane_out_of_the_poller() {
-    let (_files, a, b) = pair("shm", ["a", "b"]);
-    let link = unknown_link(&a, &b);
-    let (mut driver, _) = following(&a, [link; 2], [Brings::Nothing; 2]);
-    let mut look = |_: &mut Core| false;
-    let mut goal = Goal::new(None, &mut look);
-    let patience = Patience::Sleep(Some(Duration::ZERO));
-    a.inner().drive(&mut driver, patience, &mut goal);
-    assert_eq!(driver.bulk.unwatched(), None);
-}
-
-#[test]
-fn a_peer_that_ends_is_noticed_on_a_lane_out_of_the_poller() {
-    let (_files, a, b) = pair("shm", ["a", "b"]);
-    let link = unknown_link(&a, &b);
-    let (mut driver, looks) = following(&a, [link; 2], [Brings::Nothing, Brings::TheEnd]);
-    let mut look = |_: &mut Core| false;
-    let mut goal = Goal::new(None, &mut look);
-    a.inner().drive(&mut driver, Patience::None, &mut goal);
-    assert_eq!(looks.load(Ordering::Relaxed), 1);
-    assert!(driver.inputs.iter().all(Option::is_none));
-    assert_eq!((driver.small.lane(), driver.bulk.lane()), (None, None));
-}
-
-#[test]
-fn an_acknowledgement_goes_with_what_a_caller_sends_who_is_about_to_leave() {
-    let (_files, a, b) = pair_tuned("shm", ["a", "b"], ["[endpoint]\nwindow = \"128KiB\"\n"; 2]);
-    // Half of a window.
-    let large = vec![1; 64 << 10];
-    let small = &large[..1];
-    let send = |from: &Session, to: &Session, bytes: &[u8]| {
-        let channel = from.channel("main").unwrap();
-        let mut packing = channel.begin_packing(to.node()).unwrap();
-        packing.pack_safer(bytes, ReceiveMode::Cheaper).unwrap();
-        packing.end_packing().unwrap();
-    };
-    // What opens a flow is answered at once.
-    for (from, to) in [(&a, &b), (&b, &a)] {
-        thread::scope(|scope| {
-            scope.spawn(|| say(from, to, 1));
-            assert_eq!(hear(to), 1);
-        });
-    }
-    let (inner, patience) = (b.inner(), Patience::Sleep(Some(Duration::ZERO)));
-    let is_dirty = || !inner.lock().dirty.is_empty();
-    // Only the test drives.
-    inner.lock().callers += 1;
-    inner.waker.wake();
-    let mut driver = loop {
-        match inner.try_drive() {
-            Some(driver) => break driver,
-            None => thread::yield_now(),
-        }
-    };
-    let started = Instant::now();
-    let has_time = || started.elapsed() < a.cluster().link_timeout();
-    // Whether it waits after a pass in which it alone was due, if it was: a pass may come late.
-    let mut waits = |is_caller: bool, is_over: bool, bytes: &[u8]| {
-        let flow = || {
-            let flow = &inner.lock().in_flows[0].flow;
-            (flow.delivered(), flow.next_deadline())
-        };
-        let (before, _) = flow();
-        send(&a, &b, bytes);
-        let due = loop {
-            inner.drive(&mut driver, patience, &mut Goal::new(None, &mut Nothing));
-            let (delivered, due) = flow();
-            if delivered >= before + bytes.len() as u64 {
-                break due?;
-            }
-            assert!(has_time());
-        };
-        while inner.now() < due {
-            thread::yield_now();
-        }
-        driver.begin_drive(is_caller, || inner.now());
-        let sweep_at = inner.lock().sweep_at;
-        let mut look = |_: &mut Core| is_over;
-        let mut goal = Goal::new(None, &mut look);
-        goal.look(&mut inner.lock());
-        inner.drive(&mut driver, patience, &mut goal);
-        let core = inner.lock();
-        let is_alone = core.timed.is_empty() && core.sweep_at == sweep_at;
-        is_alone.then(|| !core.dirty.is_empty())
-    };
-    let take = |bytes: &[u8]| {
-        let channel = b.channel("main").unwrap();
-        let mut unpacking = channel.begin_unpacking().unwrap();
-        let block = unpacking.unpack_owned(bytes.len(), ReceiveMode::Cheaper);
-        assert_eq!(block.unwrap(), bytes);
-        unpacking.end_unpacking().unwrap();
-    };
-    for (is_caller, is_over, bytes) in [
-        (true, true, small),
-        (true, false, small),
-        (false, true, small),
-        (true, true, &large),
-    ] {
-        let waits = loop {
-            assert!(has_time());
-            let waits = waits(is_caller, is_over, bytes);
-            take(bytes);
-            if let Some(waits) = waits {
-                break waits;
-            }
-        };
-        let has_ample_credit = bytes.len() == 1;
-        assert_eq!(waits, is_caller && is_over && has_ample_credit);
-        send(&b, &a, small);
-        // Nobody drives. Messages may gather for a moment, and credit with them.
-        while is_dirty() {
-            assert!(has_time());
-            thread::yield_now();
-        }
-    }
-    drop(driver);
-    inner.lock().callers -= 1;
 }
 
 /// A lane that takes so many bytes at a time.
@@ -834,28 +468,4 @@ fn who_waits_between_small_messages_is_not_held_back_where_others_gather() {
     assert_eq!(gathers(&mut core), Gathers::Yes, "nobody has waited");
     core.settings.gather = false;
     assert_eq!(gathers(&mut core), Gathers::No, "that is switched off");
-}
-
-#[test]
-fn a_driver_that_panicked_leaves_no_block_behind() {
-    let (_files, a, _b) = pair("shm", ["a", "b"]);
-    let inner = a.inner();
-    // The progress thread sleeps with the wheel, and leaves it to callers.
-    inner.lock().callers += 1;
-    inner.waker.wake();
-    let driven = catch_unwind(AssertUnwindSafe(|| {
-        let mut driver = inner.driver.lock();
-        driver.serves_block = true;
-        panic!("as the test wants it");
-    }));
-    assert!(driven.is_err());
-    // Now and then the progress thread drives: whoever is first.
-    let driver = loop {
-        match inner.try_drive() {
-            Some(driver) => break driver,
-            None => thread::yield_now(),
-        }
-    };
-    assert!(!driver.serves_block);
-    inner.lock().callers -= 1;
 }

@@ -23,7 +23,7 @@ use tempfile::TempDir;
 use super::super::core::Core;
 use super::super::goal::Goal;
 use super::super::links::{Link, LinkOutput};
-use super::super::tests::pair;
+use super::super::tests::pair_tuned;
 use super::{FRAMES_PER_TURN, Input, InputError, SHORT_BATCH_BYTES, SHORT_FRAMES};
 use crate::conductor::{LinkKind, LinkRequest};
 use crate::session::Session;
@@ -158,8 +158,13 @@ struct Receiving {
 
 impl Receiving {
     fn new() -> Self {
+        Self::tuned("")
+    }
+
+    /// The same, with these lines in the cluster file.
+    fn tuned(lines: &str) -> Self {
         // Their network is not used.
-        let (files, source, node) = pair("shm", ["a", "b"]);
+        let (files, source, node) = pair_tuned("shm", ["a", "b"], [lines; 2]);
         let request = LinkRequest {
             kind: LinkKind::Regular,
             network: node.cluster().networks_of(node.node()).next().unwrap(),
@@ -345,6 +350,14 @@ fn short_frames_are_read_many_at_once_wherever_the_stream_is_cut() {
             (number..number + 4).for_each(|number| receiving.unpack(number, small));
         }
     }
+}
+
+#[test]
+fn short_frames_are_read_one_by_one_where_batches_are_switched_off() {
+    let mut receiving = Receiving::tuned("[endpoint]\nbatches = false\n");
+    receiving.large = SHORT;
+    receiving.pass(2 * SHORT_FRAMES);
+    assert_eq!(receiving.input.batch.capacity(), AHEAD_BYTES);
 }
 
 #[test]
