@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use bytes::{Bytes, BytesMut};
 use crossbeam_channel::Receiver;
-use madgate_gtm::transit::Lane;
+use madgate_gtm::transit::{Lane, LinkId};
 use madgate_gtm::wire::{Flags, FlowKey, OPENING_BYTES, Opening};
 use madgate_gtm::{Header, Kind, Time};
 use madgate_tm::{
@@ -130,8 +130,25 @@ impl Fixture {
 
     /// The first frame of a flow from this source, which is small, waits for `link`.
     pub(crate) fn wait_for(&self, link: &Link, source: u32) {
-        let mut shared = self.engine.lock();
-        let from = shared.transit.add_link();
+        let from = self.engine.lock().transit.add_link();
+        self.open(from, link, source);
+        let shared = self.engine.lock();
+        assert!(shared.transit.has_queued(link.transit, Lane::Urgent));
+    }
+
+    /// A flow of this source has come from `from`, and `link` has granted it this much more.
+    pub(crate) fn flow(&self, from: &Link, link: &Link, source: u32, granted: u64) -> FlowKey {
+        let opening = self.open(from.transit, link, source);
+        let end = opening.end_position();
+        let credit = Header::credit(opening.flow, opening.label, end, end + granted, 1);
+        let transit = &mut self.engine.lock().transit;
+        transit.poll_transmit(link.transit, Lane::Urgent, 1, Time(1), |_, _| {});
+        transit.handle_control(link.transit, &credit, Time(1));
+        opening.flow
+    }
+
+    /// The first frame of a flow.
+    fn open(&self, from: LinkId, link: &Link, source: u32) -> Header {
         let flow = FlowKey {
             channel: 0,
             source,
@@ -152,9 +169,9 @@ impl Fixture {
             Stay::since(link.arrival(Time(1))),
         );
         let way = Ok(link.transit);
-        let transit = &mut shared.transit;
+        let transit = &mut self.engine.lock().transit;
         transit.handle_opening(from, &header, &opening, way, frame, Time(1));
-        assert!(transit.has_queued(link.transit, Lane::Urgent));
+        header
     }
 
     fn link_of(&self, request: LinkRequest, is_dialed: bool) -> Arc<Link> {

@@ -45,6 +45,11 @@ impl Frame {
         bytes
     }
 
+    /// Whether it is where it leaves from: in a slot of a bulk lane.
+    pub(crate) const fn is_in_place(&self) -> bool {
+        matches!(self.memory, Memory::Lent(_))
+    }
+
     /// As what leaves by `link`.
     pub(crate) fn into_buffer(self, link: LinkId) -> Buffer {
         match self.memory {

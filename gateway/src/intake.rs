@@ -154,8 +154,9 @@ impl Engine {
         if let Some(passage) = passage
             && let Some(to) = shared.links.get(&passage.to)
         {
-            if largest <= URGENT_FRAME_BYTES && to.bulk_slots().is_some() {
-                // A small frame that led a large one: here it would take a slot of its own.
+            let is_small = largest <= URGENT_FRAME_BYTES;
+            if is_small && to.bulk_slots().is_some() && !frame.is_in_place() {
+                // A small part of a large message: here it would take a slot of its own.
                 run.lane = Lane::Urgent;
             }
             let class = match run.lane {
@@ -256,5 +257,52 @@ impl Shared {
         if let Some(link) = self.links.get(&link) {
             touched.add(link);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use madgate_gtm::transit::Lane;
+    use madgate_tm::LentSlot;
+
+    use super::*;
+    use crate::fixture::Fixture;
+    use crate::frame::LentFrame;
+    use crate::scan::run_of;
+
+    #[test]
+    fn what_is_small_takes_no_slot_of_its_own_unless_it_is_in_one() {
+        let fixture = Fixture::new();
+        let (from, to) = (fixture.link_on(), fixture.link());
+        let flow = fixture.flow(&from, &to, 0, 1 << 16);
+        let opened = fixture
+            .engine
+            .lock()
+            .transit
+            .passage(from.transit, flow, 1, Time(1));
+        let opened = opened.unwrap();
+        assert_eq!((opened.to, opened.promised), (to.transit, 1 << 16));
+        let header = Header {
+            length: 1000,
+            ..Header::new(Kind::Data, flow, 1)
+        };
+        assert!(header.frame_bytes() <= URGENT_FRAME_BYTES);
+        let take = |header: &Header, memory| {
+            let (run, mut touched) = (run_of(header, Lane::Bulk), Touched::default());
+            let now = Time(2);
+            fixture
+                .engine
+                .take_frame(&from, &run, memory, now, &mut touched)
+                .unwrap();
+            let transit = &fixture.engine.lock().transit;
+            [Lane::Urgent, Lane::Bulk].map(|lane| transit.has_queued(to.transit, lane))
+        };
+        // The rest of a block, whose beginning was large, may have been received into a slot of the
+        // bulk lane: it is that lane's.
+        let slot = LentSlot::detached(1 << 16);
+        let lent = LentFrame::new(slot, &header, to.transit, Arc::clone(&to.lent));
+        assert_eq!(take(&header, Memory::Lent(lent)), [false, true]);
+        let bytes = Bytes::from(vec![0; header.frame_bytes()]);
+        assert_eq!(take(&header, Memory::shared(bytes)), [true, true]);
     }
 }
