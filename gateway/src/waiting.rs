@@ -10,6 +10,9 @@ use madgate_vchannel::cluster::{GatewaySettings, Handover, WaitPolicy};
 /// thread lets others run.
 const PASSES_PER_YIELD: u32 = 32;
 
+/// The same where others on its processor have something to do.
+const SHARED_PASSES_PER_YIELD: u32 = 4;
+
 /// Passes over hot lanes that find nothing, between two looks at all descriptors and the clock.
 const PASSES_PER_LOOK: u32 = 16;
 
@@ -100,7 +103,14 @@ impl Waiting {
     /// Ends a pass that found nothing: lets others run, each time or now and then. Threads
     /// that spin without it, on fewer processors than they are, are a thousand times slower.
     pub(crate) fn pause(&mut self, passes: u32, costs_system_calls: bool) {
-        if costs_system_calls || passes.is_multiple_of(PASSES_PER_YIELD) {
+        let per_yield = if costs_system_calls {
+            1
+        } else if self.crowd.is_shared() {
+            SHARED_PASSES_PER_YIELD
+        } else {
+            PASSES_PER_YIELD
+        };
+        if passes.is_multiple_of(per_yield) {
             self.crowd.yield_now();
         } else {
             std::hint::spin_loop();

@@ -3,6 +3,10 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// A yield that takes longer than this went to a thread that had something to do: one that only looked
+/// whether it has is through sooner.
+const SHARED_YIELD: Duration = Duration::from_micros(3);
+
 /// A yield that takes longer than this went to a thread that computes: one that waits as well
 /// is through in a few microseconds.
 const LONG_YIELD: Duration = Duration::from_micros(100);
@@ -24,7 +28,8 @@ const FORGOTTEN: u32 = 4;
 /// What a waiting thread knows about others on its processor.
 ///
 /// To look again and to yield in between is the fastest way to wait where at most others that
-/// wait want the processor. Where one computes, each yield costs its whole time slice, some
+/// wait want the processor. Where one has something to do, each look keeps it from that: it is better
+/// to yield after fewer. Where one computes, each yield costs its whole time slice, some
 /// milliseconds; who sleeps in the kernel instead is woken ahead of it.
 ///
 /// ```
@@ -45,6 +50,7 @@ pub struct Crowd {
     remembered: Duration,
     /// Long yields in a row, as far as they are counted.
     long_yields: u32,
+    is_shared: bool,
 }
 
 impl Default for Crowd {
@@ -53,6 +59,7 @@ impl Default for Crowd {
             until: None,
             remembered: REMEMBERED_FIRST,
             long_yields: 0,
+            is_shared: false,
         }
     }
 }
@@ -65,6 +72,13 @@ impl Crowd {
         self.note(before, Instant::now());
     }
 
+    /// Whether the last yield went to somebody who had something to do.
+    #[inline]
+    #[must_use]
+    pub const fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
     /// Whether somebody computes on this processor, or did a moment ago.
     #[inline]
     #[must_use]
@@ -73,7 +87,9 @@ impl Crowd {
     }
 
     fn note(&mut self, before: Instant, after: Instant) {
-        if after.duration_since(before) <= LONG_YIELD {
+        let took = after.duration_since(before);
+        self.is_shared = took > SHARED_YIELD;
+        if took <= LONG_YIELD {
             self.long_yields = 0;
             if self.until.is_some_and(|until| after >= until) {
                 self.until = None;
@@ -92,6 +108,20 @@ impl Crowd {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_had_something_to_do_shares_the_processor_until_it_has_not() {
+        let start = Instant::now();
+        let mut crowd = Crowd::default();
+        let mut shares = |took| {
+            crowd.note(start, start + took);
+            crowd.is_shared()
+        };
+        let more = SHARED_YIELD + Duration::from_nanos(1);
+        let took = [Duration::ZERO, more, SHARED_YIELD, 2 * LONG_YIELD];
+        assert_eq!(took.map(&mut shares), [false, true, false, true]);
+        assert!(!crowd.is_here());
+    }
 
     #[test]
     fn only_long_yields_in_a_row_count_and_only_for_a_while() {

@@ -28,6 +28,9 @@ use crate::conductor::LinkEvent;
 /// pass takes as long as a dozen of them, in which nothing that arrives would be seen.
 const SLOT_LOOKS: u32 = 64;
 
+/// The same on a processor that others with something to do [share](madgate_tm::Crowd::is_shared).
+const SHARED_SLOT_LOOKS: u32 = 8;
+
 /// Passes over slots in shared memory between two looks at descriptors, while spinning.
 const SLOT_PASSES: u32 = 8;
 
@@ -419,10 +422,10 @@ impl Inner {
     fn poll_slots(&self, driver: &mut Driver, patience: Patience, goal: &mut Goal<'_, '_>) -> bool {
         // Only who receives learns of a peer that is gone.
         let mut receives = driver.has_looked;
-        let looks = if patience == Patience::None {
-            SLOT_LOOKS
-        } else {
-            1
+        let looks = match patience {
+            Patience::None if driver.crowd.is_shared() => SHARED_SLOT_LOOKS,
+            Patience::None => SLOT_LOOKS,
+            Patience::Sleep(_) => 1,
         };
         let first = std::mem::take(&mut driver.first_static);
         let mut at = if receives { 0 } else { first };

@@ -42,7 +42,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// threads that spin on two processors without it are a thousand times slower.
 const PASSES_PER_YIELD: u32 = 1;
 
-/// The same while shared memory is polled, where a pass costs next to nothing.
+/// The same while shared memory is polled, where a pass costs next to nothing, and nobody with
+/// something to do wants the processor.
 const SLOT_PASSES_PER_YIELD: u32 = 16;
 
 impl Inner {
@@ -258,7 +259,7 @@ impl Quiet {
             WaitPolicy::Sleep | WaitPolicy::Adaptive { .. } => None,
         };
         self.passes += 1;
-        let per_yield = if driver.has_static_inputs() {
+        let per_yield = if driver.has_static_inputs() && !driver.crowd.is_shared() {
             SLOT_PASSES_PER_YIELD
         } else {
             PASSES_PER_YIELD
