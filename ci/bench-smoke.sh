@@ -21,6 +21,7 @@ bench regular --quick
 bench hsl --quick
 bench hsl --quick --device libfabric --provider "tcp;ofi_rxm"
 bench bridges pairs --quick
+bench bridges pairs --quick --trips
 bench bridges many --quick --flows 1,8 --beside haproxy
 bench bridges overlap --quick
 bench soak --seconds 20

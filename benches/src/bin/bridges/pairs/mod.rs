@@ -1,29 +1,23 @@
 //! Two unlike networks with a gateway between, beside each of the two alone.
 //!
-//! What crosses both must at least cost what crossing each of them costs. How much more it costs
-//! is what the gateway adds; how fast it is, next to what two processors have time for, is what
-//! waiting for each other loses.
+//! What crosses both must at least cost what crossing each of them costs, and take as long. How much more
+//! it is is what the gateway adds.
 
-use std::io::{self, Write};
+mod throughput;
+mod trips;
+
+use std::io;
 
 use clap::{Args, ValueEnum};
 use madgate_benches::cluster::Setting;
-use madgate_benches::contestant::{Alone, Measure};
-use madgate_benches::json;
+use madgate_benches::contestant::Alone;
+use madgate_benches::measured::AtDistance;
 use madgate_benches::paths::{Forwarded, Regular};
-use madgate_benches::rounds::{BYTES_PER_GB, BYTES_PER_GIB, Results};
-use madgate_benches::samples::Samples;
-use madgate_benches::table::Table;
-use madgate_benches::{Contestant, Figures, Point, Stage, Timing};
+use madgate_benches::rounds::Results;
+use madgate_benches::{Contestant, Point, Stage, Timing};
 use serde::Serialize;
 
-use crate::{Common, cell, rounds};
-
-/// Bytes of the messages.
-const MESSAGE_BYTES: [usize; 2] = [64 << 10, 1 << 20];
-
-/// Processors that the bench has.
-const PROCESSORS: f64 = 2.0;
+use crate::{Common, rounds};
 
 /// Each network alone.
 const DIRECT: [&str; 3] = ["tcp", "shm", "hsl"];
@@ -147,27 +141,68 @@ pub(crate) struct PairsArguments {
     /// then in neither figure.
     #[arg(long)]
     unread: bool,
+    /// Measure half round trips, of messages of 8 bytes where no size is asked for, instead of throughput.
+    #[arg(long, conflicts_with = "unread")]
+    trips: bool,
     /// Measure the pairs that it concerns once more with this in their cluster file: SECTION is network, tcp, shm,
     /// hsl, channel, endpoint or gateway. May be given several times.
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
     settings: Vec<Setting>,
 }
 
-/// What was measured of one way, as medians; the ratios are medians of each round's, but ratios of medians at
-/// one distance, and null where nothing is between.
+/// Which way figures are of, and where they are from.
 #[derive(Debug, Serialize)]
-struct Line {
+struct Measured {
     path: &'static str,
     message_bytes: usize,
-    /// At which distance, see [`AtDistance::line_ns_range`](madgate_benches::measured::AtDistance); null of all rounds.
+    /// At which distance, see [`AtDistance::line_ns_range`]; null of all rounds.
     line_ns_range: Option<[f64; 2]>,
     /// How often it was measured there; null of all rounds.
     measurements: Option<usize>,
-    gb_per_s: Option<f64>,
-    cpu_s_per_gib: Option<f64>,
-    gateway_cpu_s_per_gib: Option<f64>,
-    cpu_of_direct: Option<f64>,
-    throughput_of_possible: Option<f64>,
+}
+
+/// All figures of one point, or those of them at one distance.
+#[derive(Clone, Copy)]
+struct Part<'r> {
+    results: &'r Results,
+    point: Point,
+    distance: Option<&'r AtDistance>,
+}
+
+impl<'r> Part<'r> {
+    /// The ways that were measured: each network alone, and the pairs with the two that they cross.
+    fn ways(self) -> impl Iterator<Item = (Measured, Option<[&'static str; 2]>)> + 'r {
+        let direct = DIRECT.into_iter().map(|name| (name, None));
+        let named = |name: fn(&Pair) -> &'static str| {
+            let pairs = PAIRS.iter();
+            pairs.map(move |pair| (name(pair), Some(pair.protocols)))
+        };
+        let default = named(|pair| pair.default);
+        let header = named(|pair| pair.header);
+        let set = named(|pair| pair.set);
+        let all = direct.chain(default).chain(header).chain(set);
+        let here = all.filter(move |(name, _)| self.results.contains_key(&(*name, self.point)));
+        here.map(move |(path, protocols)| (self.measured(path), protocols))
+    }
+
+    fn measured(self, path: &'static str) -> Measured {
+        let times = |at: &AtDistance| at.times.get(&(path, self.point)).copied();
+        Measured {
+            path,
+            message_bytes: self.point.message_bytes,
+            line_ns_range: self.distance.map(|at| at.line_ns_range),
+            measurements: self.distance.and_then(times),
+        }
+    }
+
+    /// What its table is headed by; nothing where there is none.
+    fn heading(self) -> Option<String> {
+        let bytes = self.point.message_bytes;
+        match self.distance {
+            None => Some(format!("{bytes} bytes")),
+            Some(at) => Some(format!("{bytes} bytes, {}", at.heading(&[self.point])?)),
+        }
+    }
 }
 
 pub(crate) fn bench(arguments: &PairsArguments) -> io::Result<()> {
@@ -210,139 +245,39 @@ pub(crate) fn bench(arguments: &PairsArguments) -> io::Result<()> {
             add(pair, pair.set, settings)?;
         }
     }
-    let measure = if arguments.unread {
-        Measure::Unread
+    let round_arguments = &arguments.common.rounds;
+    let (points, print): (_, fn(Part<'_>, bool) -> io::Result<()>) = if arguments.trips {
+        (trips::points(round_arguments), trips::print)
     } else {
-        Measure::Stream
+        (
+            throughput::points(round_arguments, arguments.unread),
+            throughput::print,
+        )
     };
-    let points = arguments
-        .common
-        .rounds
-        .sizes_or(&MESSAGE_BYTES)
-        .into_iter()
-        .map(|message_bytes| Point {
-            measure,
-            message_bytes,
-        });
-    let points: Vec<_> = points.collect();
-    let rounds = rounds::run(&contestants, &points, &arguments.common.rounds)?;
+    let rounds = rounds::run(&contestants, &points, round_arguments)?;
     let (all, distances) = (rounds.all(), rounds.by_distance());
     for point in points {
-        let bytes = point.message_bytes;
-        let lines_of_all = lines(&all, point);
-        if arguments.common.json {
-            json::print_lines(&lines_of_all)?;
-        } else {
-            print_table(&format!("{bytes} bytes"), &lines_of_all)?;
-            print_notes()?;
-        }
+        let of_all = Part {
+            results: &all,
+            point,
+            distance: None,
+        };
+        print(of_all, arguments.common.json)?;
         for at in &distances {
-            let Some(heading) = at.heading(&[point]) else {
-                continue;
+            let there = Part {
+                results: &at.results,
+                distance: Some(at),
+                ..of_all
             };
-            let lines = lines(&at.results, point).into_iter().map(|line| Line {
-                line_ns_range: Some(at.line_ns_range),
-                measurements: at.times.get(&(line.path, point)).copied(),
-                ..line
-            });
-            let lines: Vec<_> = lines.collect();
-            if arguments.common.json {
-                json::print_lines(&lines)?;
-            } else {
-                print_table(&format!("{bytes} bytes, {heading}"), &lines)?;
-            }
+            print(there, arguments.common.json)?;
         }
     }
     Ok(())
 }
 
-fn lines(results: &Results, point: Point) -> Vec<Line> {
-    let samples = |name, figure: fn(&Figures) -> &Samples| results.get(&(name, point)).map(figure);
-    let line = |path, protocols: Option<[&'static str; 2]>| {
-        let all = |name| samples(name, |it| &it.all_cpu_s_per_gib);
-        let gb_per_s = samples(path, |it| &it.gb_per_s);
-        let sum = protocols.and_then(|[left, right]| {
-            Some(all(left)?.with(all(right)?, |left, right| left + right))
-        });
-        // Both of the same rounds, in which the machine was as fast for one as for the other.
-        let of_sum = |these: Option<&Samples>, ratio: fn(f64, f64) -> f64| {
-            these?.with(sum.as_ref()?, ratio).median()
-        };
-        Line {
-            path,
-            message_bytes: point.message_bytes,
-            line_ns_range: None,
-            measurements: None,
-            gb_per_s: gb_per_s.and_then(Samples::median),
-            cpu_s_per_gib: all(path).and_then(Samples::median),
-            gateway_cpu_s_per_gib: samples(path, |it| &it.cpu_s_per_gib).and_then(Samples::median),
-            cpu_of_direct: of_sum(all(path), |cpu, sum| cpu / sum),
-            throughput_of_possible: of_sum(gb_per_s, |gb, sum| gb / possible(sum)),
-        }
-    };
-    let is_measured = |name: &&'static str| results.contains_key(&(*name, point));
-    let direct = DIRECT.into_iter().map(|name| line(name, None));
-    let named = |name: fn(&Pair) -> &'static str| {
-        let pairs = PAIRS.iter().map(move |pair| (name(pair), pair.protocols));
-        pairs.map(|(name, both)| line(name, Some(both)))
-    };
-    let default = named(|pair| pair.default);
-    let header = named(|pair| pair.header);
-    let set = named(|pair| pair.set);
-    let all = direct.chain(default).chain(header).chain(set);
-    all.filter(|line| is_measured(&line.path)).collect()
-}
-
-/// GB per second that the processors have time for, when each GiB costs them so much.
-fn possible(cpu_s_per_gib: f64) -> f64 {
-    PROCESSORS / cpu_s_per_gib * BYTES_PER_GIB / BYTES_PER_GB
-}
-
-fn print_table(of: &str, lines: &[Line]) -> io::Result<()> {
-    let mut table = Table::new([
-        "",
-        "GB/s",
-        "CPU s/GiB, all",
-        "of both direct",
-        "GB/s of possible",
-        "CPU s/GiB, gateway",
-    ]);
-    for line in lines {
-        table.row([
-            line.path.to_owned(),
-            cell(line.gb_per_s, 2),
-            cell(line.cpu_s_per_gib, 3),
-            cell(line.cpu_of_direct, 2),
-            cell(line.throughput_of_possible, 2),
-            cell(line.gateway_cpu_s_per_gib, 3),
-        ]);
-    }
-    let mut stdout = io::stdout().lock();
-    write!(stdout, "\nmessages of {of}\n\n{table}")
-}
-
-fn print_notes() -> io::Result<()> {
-    writeln!(
-        io::stdout().lock(),
-        "\nMedians; ratios are medians of each round's. CPU: user and system time of source, sink \
-         and gateway. Of both direct: its ratio to the sum of both networks'. Possible: what \
-         {PROCESSORS} processors have time for at that sum. Header: with `checksum = \"header\"` of the \
-         channel, so that no payload has a checksum, as over one network alone."
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Figures of one round.
-    fn figures(gb_per_s: f64, all: f64) -> Figures {
-        Figures {
-            gb_per_s: Samples::of(vec![gb_per_s]),
-            all_cpu_s_per_gib: Samples::of(vec![all]),
-            ..Figures::default()
-        }
-    }
 
     #[test]
     fn pairs_are_chosen_by_their_names() {
@@ -374,24 +309,5 @@ mod tests {
         ] {
             assert_eq!(pair(key).unwrap().sender_over_tcp(), sender, "{key}");
         }
-    }
-
-    #[test]
-    fn a_pair_is_compared_with_the_sum_of_both() {
-        let point = Point::stream(MESSAGE_BYTES[0]);
-        let results = Results::from([
-            (("tcp", point), figures(2.0, 0.75)),
-            (("shm", point), figures(3.0, 0.25)),
-            (("tcp->shm", point), figures(1.0, 1.5)),
-        ]);
-        let lines = lines(&results, point);
-        let of = |path| lines.iter().find(|line| line.path == path).unwrap();
-        assert_eq!(of("tcp->shm").cpu_of_direct, Some(1.5));
-        // Two processors have time for 2 GiB per second.
-        let share = of("tcp->shm").throughput_of_possible.unwrap();
-        assert!((share - 1e9 / 2_147_483_648.0).abs() < 1e-12);
-        assert_eq!(of("tcp").cpu_of_direct, None);
-        // Of what was not measured there is no line.
-        assert!(lines.iter().all(|line| line.path != "tcp->hsl"));
     }
 }
