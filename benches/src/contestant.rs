@@ -83,8 +83,7 @@ pub struct RoundArguments {
     /// One short round: shows that everything works, not how fast.
     #[arg(long)]
     quick: bool,
-    /// Only messages of these sizes, in bytes: 8 at least, whether they are measured otherwise or
-    /// not.
+    /// Only messages of these sizes, in bytes, 8 at least; also of such as are not measured without it.
     #[arg(long, value_delimiter = ',', num_args = 1.., value_parser = message_bytes)]
     sizes: Vec<usize>,
 }

@@ -16,7 +16,7 @@ pub const ADAPTIVE_SPIN: Duration = DEFAULT_SPIN;
 pub enum Wait {
     /// Sleep in the kernel at once, as an ordinary program does.
     Sleep,
-    /// Try and yield for [`ADAPTIVE_SPIN`], then sleep.
+    /// Try and yield for as long as `spin` of a cluster file says by default, then sleep.
     Adaptive,
     /// Try and yield, for ever.
     Spin,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::Bytes;
 use madgate_bmm::{Body, Buffer};
 use madgate_gtm::Header;
-use madgate_gtm::transit::LinkId;
+use madgate_gtm::transit::{Lane, LinkId};
 use madgate_gtm::wire::HEADER_BYTES;
 use madgate_tm::{LentSlot, ReceivedSlot, Room};
 
@@ -45,16 +45,16 @@ impl Frame {
         bytes
     }
 
-    /// Whether it is where it leaves from: in a slot of a bulk lane.
-    pub(crate) const fn is_in_place(&self) -> bool {
-        matches!(self.memory, Memory::Lent(_))
+    /// Whether it lies in a slot of the bulk lane of `link`.
+    pub(crate) fn is_in_place_of(&self, link: LinkId) -> bool {
+        matches!(&self.memory, Memory::Lent(lent) if lent.lender == link)
     }
 
-    /// As what leaves by `link`.
-    pub(crate) fn into_buffer(self, link: LinkId) -> Buffer {
+    /// As what leaves by this lane of `link`.
+    pub(crate) fn into_buffer(self, link: LinkId, lane: Lane) -> Buffer {
         match self.memory {
             Memory::Buffer(buffer) => buffer,
-            Memory::Lent(lent) => lent.into_buffer(link),
+            Memory::Lent(lent) => lent.into_buffer(link, lane),
         }
     }
 }
@@ -127,12 +127,12 @@ impl LentFrame {
         }
     }
 
-    fn into_buffer(mut self, link: LinkId) -> Buffer {
+    fn into_buffer(mut self, link: LinkId, lane: Lane) -> Buffer {
         let Some(slot) = self.slot.take() else {
             return Buffer::shared(Bytes::new());
         };
         let length = self.header.frame_bytes();
-        if self.lender == link {
+        if self.lender == link && lane == Lane::Bulk {
             return Buffer::of(Body::Lent { slot, length });
         }
         // The flow has been opened again, over another link.

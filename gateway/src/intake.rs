@@ -155,8 +155,8 @@ impl Engine {
             && let Some(to) = shared.links.get(&passage.to)
         {
             let is_small = largest <= URGENT_FRAME_BYTES;
-            if is_small && to.bulk_slots().is_some() && !frame.is_in_place() {
-                // A small part of a large message: here it would take a slot of its own.
+            if is_small && to.bulk_slots().is_some() && !frame.is_in_place_of(passage.to) {
+                // A small part of a large message, or what leads one: here it would take a slot of its own.
                 run.lane = Lane::Urgent;
             }
             let class = match run.lane {

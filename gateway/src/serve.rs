@@ -168,7 +168,7 @@ impl Engine {
                     let stay = frame.stay;
                     let departed = Departed { departure, stay };
                     to.outbox
-                        .push(frame.into_buffer(link.transit), Some(departed));
+                        .push(frame.into_buffer(link.transit, lane), Some(departed));
                 },
             );
             if waits.until.is_some() {

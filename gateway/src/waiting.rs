@@ -10,13 +10,16 @@ use madgate_vchannel::cluster::{GatewaySettings, Handover, WaitPolicy};
 /// thread lets others run.
 const PASSES_PER_YIELD: u32 = 32;
 
-/// The same where others on its processor have something to do.
+/// The same where others share its processor.
 const SHARED_PASSES_PER_YIELD: u32 = 4;
 
 /// Passes over hot lanes that find nothing, between two looks at all descriptors and the clock.
 const PASSES_PER_LOOK: u32 = 16;
 
-/// As so many of them counts one that has found something, which takes longer: others have their turn
+/// The same where others share the processor, which have it between them.
+const SHARED_PASSES_PER_LOOK: u32 = 4;
+
+/// As so many passes counts one that has found something, which takes longer: others have their turn
 /// in between.
 const BUSY_PASS: u32 = 4;
 
@@ -58,9 +61,9 @@ impl Rounds {
         self.passes += if progress { BUSY_PASS } else { 1 };
     }
 
-    /// Whether it is time for the rest.
-    pub(crate) const fn is_due(&self) -> bool {
-        self.passes >= PASSES_PER_LOOK
+    /// Whether it is time for the rest, after so many passes that find nothing.
+    pub(crate) const fn is_due(&self, passes_per_look: u32) -> bool {
+        self.passes >= passes_per_look
     }
 
     /// The rest has its turn now.
@@ -100,17 +103,30 @@ impl Waiting {
         self.spin == Some(Duration::ZERO) || (self.spin.is_some() && self.crowd.is_here())
     }
 
-    /// Ends a pass that found nothing: lets others run, each time or now and then. Threads
-    /// that spin without it, on fewer processors than they are, are a thousand times slower.
-    pub(crate) fn pause(&mut self, passes: u32, costs_system_calls: bool) {
-        let per_yield = if costs_system_calls {
+    /// Passes over hot lanes that find nothing, between two looks at everything else.
+    pub(crate) const fn passes_per_look(&self) -> u32 {
+        if self.crowd.is_shared() {
+            SHARED_PASSES_PER_LOOK
+        } else {
+            PASSES_PER_LOOK
+        }
+    }
+
+    /// How often others are let run.
+    const fn passes_per_yield(&self, costs_system_calls: bool) -> u32 {
+        if costs_system_calls {
             1
         } else if self.crowd.is_shared() {
             SHARED_PASSES_PER_YIELD
         } else {
             PASSES_PER_YIELD
-        };
-        if passes.is_multiple_of(per_yield) {
+        }
+    }
+
+    /// Ends a pass that found nothing: lets others run, each time or now and then. Threads
+    /// that spin without it, on fewer processors than they are, are a thousand times slower.
+    pub(crate) fn pause(&mut self, passes: u32, costs_system_calls: bool) {
+        if passes.is_multiple_of(self.passes_per_yield(costs_system_calls)) {
             self.crowd.yield_now();
         } else {
             std::hint::spin_loop();
@@ -133,7 +149,7 @@ mod tests {
             let [first, second] = [(); 2].map(|()| {
                 rounds.begin();
                 let mut passes = 0;
-                while passes < 100 && !rounds.is_due() {
+                while passes < 100 && !rounds.is_due(PASSES_PER_LOOK) {
                     rounds.note(*progress.next().unwrap());
                     passes += 1;
                 }
@@ -145,6 +161,22 @@ mod tests {
         assert_eq!(passes(&[true]), 4);
         assert_eq!(passes(&[false]), 16);
         assert_eq!(passes(&[true, false, false, false, false]), 10);
+    }
+
+    #[test]
+    fn who_shares_the_processor_gives_it_up_after_few_passes_and_looks_at_the_rest_sooner() {
+        let spin = DEFAULT_SPIN;
+        let mut waiting = Waiting::new(WaitPolicy::Adaptive { spin });
+        let counts = |waiting: &Waiting| {
+            let per_yield = [false, true].map(|costs| waiting.passes_per_yield(costs));
+            (per_yield, waiting.passes_per_look())
+        };
+        assert_eq!(counts(&waiting), ([32, 1], 16));
+        waiting.crowd.note_yield(Duration::from_micros(50));
+        assert_eq!(counts(&waiting), ([4, 1], 4));
+        // The other one computes: it would keep the processor for long each time.
+        waiting.crowd.note_yield(Duration::from_millis(3));
+        assert_eq!(counts(&waiting), ([32, 1], 16));
     }
 
     #[test]

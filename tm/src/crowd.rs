@@ -3,15 +3,18 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A yield that takes longer than this went to a thread that had something to do: one that only looked
-/// whether it has is through sooner.
+/// A yield that takes longer than this went to another thread: one that nobody takes is over sooner.
 const SHARED_YIELD: Duration = Duration::from_micros(3);
 
 /// A yield that takes longer than this went to a thread that computes: one that waits as well
 /// is through in a few microseconds.
 const LONG_YIELD: Duration = Duration::from_micros(100);
 
-/// So many of them in a row count: one alone may be an interrupt, or the machine below this one.
+/// A yield that takes longer than this went to a thread that computes for its whole time slice, and
+/// will take the next one too: it is not offered more often than need be.
+const SLICE_YIELD: Duration = Duration::from_millis(1);
+
+/// So many long ones in a row count: one alone may be an interrupt, or the machine below this one.
 const LONG_YIELDS: u32 = 2;
 
 /// How long it is taken for granted that such a thread goes on, at first: a machine that pauses for
@@ -28,9 +31,10 @@ const FORGOTTEN: u32 = 4;
 /// What a waiting thread knows about others on its processor.
 ///
 /// To look again and to yield in between is the fastest way to wait where at most others that
-/// wait want the processor. Where one has something to do, each look keeps it from that: it is better
-/// to yield after fewer. Where one computes, each yield costs its whole time slice, some
-/// milliseconds; who sleeps in the kernel instead is woken ahead of it.
+/// wait want the processor. Where one does, each look keeps it from what it has to do, which may
+/// be just what is waited for: it is better to yield after fewer. Where one computes, each yield
+/// costs its whole time slice, some milliseconds; who sleeps in the kernel instead is woken ahead
+/// of it.
 ///
 /// ```
 /// use madgate_tm::Crowd;
@@ -72,7 +76,8 @@ impl Crowd {
         self.note(before, Instant::now());
     }
 
-    /// Whether the last yield went to somebody who had something to do.
+    /// Whether the last yield went to another thread, which gave the processor back before its
+    /// time slice was over.
     #[inline]
     #[must_use]
     pub const fn is_shared(&self) -> bool {
@@ -86,9 +91,16 @@ impl Crowd {
         self.until.is_some_and(|until| Instant::now() < until)
     }
 
+    /// As a yield does that takes so long, for tests of those who wait.
+    #[cfg(any(test, feature = "conformance"))]
+    pub fn note_yield(&mut self, took: Duration) {
+        let now = Instant::now();
+        self.note(now, now + took);
+    }
+
     fn note(&mut self, before: Instant, after: Instant) {
         let took = after.duration_since(before);
-        self.is_shared = took > SHARED_YIELD;
+        self.is_shared = took > SHARED_YIELD && took <= SLICE_YIELD;
         if took <= LONG_YIELD {
             self.long_yields = 0;
             if self.until.is_some_and(|until| after >= until) {
@@ -110,16 +122,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_had_something_to_do_shares_the_processor_until_it_has_not() {
-        let start = Instant::now();
+    fn who_takes_a_yield_shares_the_processor_unless_it_takes_all_of_its_slice() {
         let mut crowd = Crowd::default();
         let mut shares = |took| {
-            crowd.note(start, start + took);
+            crowd.note_yield(took);
             crowd.is_shared()
         };
-        let more = SHARED_YIELD + Duration::from_nanos(1);
-        let took = [Duration::ZERO, more, SHARED_YIELD, 2 * LONG_YIELD];
-        assert_eq!(took.map(&mut shares), [false, true, false, true]);
+        let more = Duration::from_nanos(1);
+        for (took, is_shared) in [
+            (SLICE_YIELD + more, false),
+            (SHARED_YIELD + more, true),
+            (SLICE_YIELD, true),
+            (SHARED_YIELD, false),
+            (Duration::ZERO, false),
+        ] {
+            assert_eq!(shares(took), is_shared, "{took:?}");
+        }
         assert!(!crowd.is_here());
     }
 

@@ -148,7 +148,7 @@ impl Receiver {
         self.passes = self.passes.wrapping_add(1);
         self.rounds.note(progress);
         let sleeps = !progress && self.waiting.sleeps_at_once();
-        if sleeps || self.hot.is_empty() || self.rounds.is_due() {
+        if sleeps || self.hot.is_empty() || self.rounds.is_due(self.waiting.passes_per_look()) {
             self.rounds.begin();
             if !progress {
                 let now = self.engine.now();

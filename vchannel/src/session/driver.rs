@@ -28,8 +28,16 @@ use crate::conductor::LinkEvent;
 /// pass takes as long as a dozen of them, in which nothing that arrives would be seen.
 const SLOT_LOOKS: u32 = 64;
 
-/// The same on a processor that others with something to do [share](madgate_tm::Crowd::is_shared).
+/// The same on a processor that others [share](madgate_tm::Crowd::is_shared).
 const SHARED_SLOT_LOOKS: u32 = 8;
+
+/// Passes without anything between two times that a spinning thread lets others run. Three
+/// threads that spin on two processors without it are a thousand times slower.
+const PASSES_PER_YIELD: u32 = 1;
+
+/// The same while shared memory is polled, where a pass costs next to nothing, and nobody else wants
+/// the processor.
+const SLOT_PASSES_PER_YIELD: u32 = 16;
 
 /// Passes over slots in shared memory between two looks at descriptors, while spinning.
 const SLOT_PASSES: u32 = 8;
@@ -37,6 +45,10 @@ const SLOT_PASSES: u32 = 8;
 /// The same where all lanes are of shared memory, and descriptors only tell of peers that are gone
 /// and of new links.
 const SLOT_PASSES_ALONE: u32 = 64;
+
+/// The same two on a processor that others share, where a pass is short and ends in a yield.
+const SHARED_SLOT_PASSES: u32 = 1;
+const SHARED_SLOT_PASSES_ALONE: u32 = 16;
 
 /// Passes over the lanes that are followed between two looks at all descriptors, while spinning: one
 /// system call instead of two.
@@ -141,7 +153,7 @@ impl Driver {
     ///
     /// The time is taken anew, but for callers where all lanes are of shared memory: they come and
     /// go so fast that a look at the clock counts, and the time of the last look at descriptors
-    /// will do. There is one every [`SLOT_PASSES_ALONE`] passes, of which a wait takes one at least;
+    /// will do. There is one every [`SLOT_PASSES_ALONE`] passes at most, of which a wait takes one at least;
     /// and where no caller has come for a tick, the progress thread takes the wheel, and the time.
     pub(crate) fn begin_drive(&mut self, is_caller: bool, now: impl FnOnce() -> Time) {
         self.is_caller = is_caller;
@@ -160,10 +172,11 @@ impl Driver {
     /// costs less. Where something else came last than what is looked at then, each time.
     fn passes_per_look(&self, wants_bulk: bool) -> u32 {
         if self.has_static_inputs() {
-            return if self.has_only_slots() {
-                SLOT_PASSES_ALONE
-            } else {
-                SLOT_PASSES
+            return match (self.has_only_slots(), self.crowd.is_shared()) {
+                (false, false) => SLOT_PASSES,
+                (false, true) => SHARED_SLOT_PASSES,
+                (true, false) => SLOT_PASSES_ALONE,
+                (true, true) => SHARED_SLOT_PASSES_ALONE,
             };
         }
         let followed = if wants_bulk {
@@ -172,6 +185,24 @@ impl Driver {
             self.small.on_a_streak().or(self.bulk.unwatched())
         };
         followed.map_or(1, |_| HOT_PASSES)
+    }
+
+    /// How often others are let run while spinning.
+    pub(crate) const fn passes_per_yield(&self) -> u32 {
+        if self.has_static_inputs() && !self.crowd.is_shared() {
+            SLOT_PASSES_PER_YIELD
+        } else {
+            PASSES_PER_YIELD
+        }
+    }
+
+    /// How often lanes of shared memory are looked at in one pass.
+    const fn slot_looks(&self, patience: Patience) -> u32 {
+        match patience {
+            Patience::None if self.crowd.is_shared() => SHARED_SLOT_LOOKS,
+            Patience::None => SLOT_LOOKS,
+            Patience::Sleep(_) => 1,
+        }
     }
 
     /// What has been waited for too long is not waited for any longer.
@@ -422,11 +453,7 @@ impl Inner {
     fn poll_slots(&self, driver: &mut Driver, patience: Patience, goal: &mut Goal<'_, '_>) -> bool {
         // Only who receives learns of a peer that is gone.
         let mut receives = driver.has_looked;
-        let looks = match patience {
-            Patience::None if driver.crowd.is_shared() => SHARED_SLOT_LOOKS,
-            Patience::None => SLOT_LOOKS,
-            Patience::Sleep(_) => 1,
-        };
+        let looks = driver.slot_looks(patience);
         let first = std::mem::take(&mut driver.first_static);
         let mut at = if receives { 0 } else { first };
         for _ in 0..looks {

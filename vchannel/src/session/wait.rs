@@ -38,14 +38,6 @@ use crate::cluster::WaitPolicy;
 /// at it.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// Passes without anything between two times that a spinning thread lets others run. Three
-/// threads that spin on two processors without it are a thousand times slower.
-const PASSES_PER_YIELD: u32 = 1;
-
-/// The same while shared memory is polled, where a pass costs next to nothing, and nobody with
-/// something to do wants the processor.
-const SLOT_PASSES_PER_YIELD: u32 = 16;
-
 impl Inner {
     /// As [`wait_for`](Self::wait_for), until `ready` finds what it looks for.
     pub(crate) fn wait<R>(
@@ -259,11 +251,7 @@ impl Quiet {
             WaitPolicy::Sleep | WaitPolicy::Adaptive { .. } => None,
         };
         self.passes += 1;
-        let per_yield = if driver.has_static_inputs() && !driver.crowd.is_shared() {
-            SLOT_PASSES_PER_YIELD
-        } else {
-            PASSES_PER_YIELD
-        };
+        let per_yield = driver.passes_per_yield();
         let looks_at_clock = self.passes.is_multiple_of(per_yield);
         if let Some(spin) = spin {
             if !looks_at_clock {

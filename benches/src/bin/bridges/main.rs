@@ -45,7 +45,7 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Two unlike networks with a gateway between, beside each of the two alone: throughput, and
-    /// the processor time of all processes.
+    /// the processor time of all processes; or half round trips.
     Pairs(PairsArguments),
     /// Senders to as many receivers through one gateway: all together, the slowest flow, and the
     /// gateway's memory.

@@ -405,6 +405,31 @@ fn a_driver_that_panicked_leaves_no_block_behind() {
 }
 
 #[test]
+fn who_shares_the_processor_gives_it_up_after_few_looks_and_looks_at_descriptors_as_often() {
+    let mut driver = other_driver();
+    let counts = |driver: &Driver| {
+        let looks = driver.slot_looks(Patience::None);
+        [
+            looks,
+            driver.passes_per_yield(),
+            driver.passes_per_look(false),
+        ]
+    };
+    assert_eq!(counts(&driver)[1..], [1, 1]);
+    driver.static_inputs.push(0);
+    assert_eq!(counts(&driver), [64, 16, 8]);
+    driver.crowd.note_yield(Duration::from_micros(50));
+    assert_eq!(counts(&driver), [8, 1, 1]);
+    assert_eq!(driver.slot_looks(Patience::Sleep(None)), 1);
+    // All links are of shared memory.
+    driver.inputs.push(None);
+    assert_eq!(counts(&driver), [8, 1, 16]);
+    // The other one computes: it would keep the processor for long each time.
+    driver.crowd.note_yield(Duration::from_millis(3));
+    assert_eq!(counts(&driver), [64, 16, 64]);
+}
+
+#[test]
 fn all_descriptors_are_looked_at_each_time_where_what_else_is_looked_at_brings_nothing() {
     let (_files, a, b) = pair("shm", ["a", "b"]);
     let link = unknown_link(&a, &b);
