@@ -14,7 +14,8 @@ use madgate_benches::contestant::Alone;
 use madgate_benches::measured::AtDistance;
 use madgate_benches::paths::{Forwarded, Regular};
 use madgate_benches::rounds::Results;
-use madgate_benches::{Contestant, Point, Stage, Timing};
+use madgate_benches::samples::Samples;
+use madgate_benches::{Contestant, Figures, Point, Stage, Timing};
 use serde::Serialize;
 
 use crate::{Common, rounds};
@@ -183,6 +184,21 @@ impl<'r> Part<'r> {
         let all = direct.chain(default).chain(header).chain(set);
         let here = all.filter(move |(name, _)| self.results.contains_key(&(*name, self.point)));
         here.map(move |(path, protocols)| (self.measured(path), protocols))
+    }
+
+    /// A figure of one way.
+    fn samples(self, path: &'static str, figure: fn(&Figures) -> &Samples) -> Option<&'r Samples> {
+        self.results.get(&(path, self.point)).map(figure)
+    }
+
+    /// The sum of that figure of both networks alone.
+    fn sum(
+        self,
+        protocols: Option<[&'static str; 2]>,
+        figure: fn(&Figures) -> &Samples,
+    ) -> Option<Samples> {
+        let [left, right] = protocols?.map(|alone| self.samples(alone, figure));
+        Some(left?.with(right?, |left, right| left + right))
     }
 
     fn measured(self, path: &'static str) -> Measured {

@@ -7,7 +7,7 @@ use madgate_benches::contestant::{Measure, RoundArguments};
 use madgate_benches::rounds::{BYTES_PER_GB, BYTES_PER_GIB};
 use madgate_benches::samples::Samples;
 use madgate_benches::table::Table;
-use madgate_benches::{Figures, Point, json};
+use madgate_benches::{Point, json};
 use serde::Serialize;
 
 use super::{Measured, Part};
@@ -64,24 +64,20 @@ pub(super) fn print(part: Part<'_>, as_json: bool) -> io::Result<()> {
 }
 
 fn lines(part: Part<'_>) -> Vec<Line> {
-    let samples =
-        |name, figure: fn(&Figures) -> &Samples| part.results.get(&(name, part.point)).map(figure);
     let line = |(of, protocols): (Measured, Option<[&'static str; 2]>)| {
-        let all = |name| samples(name, |it| &it.all_cpu_s_per_gib);
-        let gb_per_s = samples(of.path, |it| &it.gb_per_s);
-        let sum = protocols.and_then(|[left, right]| {
-            Some(all(left)?.with(all(right)?, |left, right| left + right))
-        });
+        let all = part.samples(of.path, |it| &it.all_cpu_s_per_gib);
+        let gateway = part.samples(of.path, |it| &it.cpu_s_per_gib);
+        let gb_per_s = part.samples(of.path, |it| &it.gb_per_s);
+        let sum = part.sum(protocols, |it| &it.all_cpu_s_per_gib);
         // Both of the same rounds, in which the machine was as fast for one as for the other.
         let of_sum = |these: Option<&Samples>, ratio: fn(f64, f64) -> f64| {
             these?.with(sum.as_ref()?, ratio).median()
         };
         Line {
             gb_per_s: gb_per_s.and_then(Samples::median),
-            cpu_s_per_gib: all(of.path).and_then(Samples::median),
-            gateway_cpu_s_per_gib: samples(of.path, |it| &it.cpu_s_per_gib)
-                .and_then(Samples::median),
-            cpu_of_direct: of_sum(all(of.path), |cpu, sum| cpu / sum),
+            cpu_s_per_gib: all.and_then(Samples::median),
+            gateway_cpu_s_per_gib: gateway.and_then(Samples::median),
+            cpu_of_direct: of_sum(all, |cpu, sum| cpu / sum),
             throughput_of_possible: of_sum(gb_per_s, |gb, sum| gb / possible(sum)),
             of,
         }
@@ -129,6 +125,7 @@ fn print_notes() -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use madgate_benches::Figures;
     use madgate_benches::rounds::Results;
 
     use super::*;

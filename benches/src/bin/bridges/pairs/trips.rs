@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use madgate_benches::contestant::RoundArguments;
 use madgate_benches::samples::Samples;
 use madgate_benches::table::Table;
-use madgate_benches::{Figures, Point, json};
+use madgate_benches::{Point, json};
 use serde::Serialize;
 
 use super::{Measured, Part};
@@ -61,19 +61,14 @@ pub(super) fn print(part: Part<'_>, as_json: bool) -> io::Result<()> {
 }
 
 fn lines(part: Part<'_>) -> Vec<Line> {
-    let samples =
-        |name, figure: fn(&Figures) -> &Samples| part.results.get(&(name, part.point)).map(figure);
     let line = |(of, protocols): (Measured, Option<[&'static str; 2]>)| {
-        let median = |name| samples(name, |it| &it.half_rtt_us);
-        let sum = protocols.and_then(|[left, right]| {
-            Some(median(left)?.with(median(right)?, |left, right| left + right))
-        });
-        let ratios = median(of.path)
-            .zip(sum)
-            .map(|(all, sum)| all.ratios_to(&sum));
+        let median = part.samples(of.path, |it| &it.half_rtt_us);
+        let p99 = part.samples(of.path, |it| &it.half_rtt_p99_us);
+        let sum = part.sum(protocols, |it| &it.half_rtt_us);
+        let ratios = median.zip(sum).map(|(all, sum)| all.ratios_to(&sum));
         Line {
-            half_rtt_us: median(of.path).and_then(Samples::median),
-            half_rtt_p99_us: samples(of.path, |it| &it.half_rtt_p99_us).and_then(Samples::median),
+            half_rtt_us: median.and_then(Samples::median),
+            half_rtt_p99_us: p99.and_then(Samples::median),
             half_rtt_of_direct: ratios.as_ref().and_then(Samples::median),
             of,
         }
@@ -83,6 +78,7 @@ fn lines(part: Part<'_>) -> Vec<Line> {
 
 #[cfg(test)]
 mod tests {
+    use madgate_benches::Figures;
     use madgate_benches::rounds::Results;
 
     use super::*;
