@@ -5,6 +5,7 @@
 //! ([`background`](super::background)). Who sleeps when, and who wakes them, is said in
 //! [`wait`](super::wait).
 
+mod pace;
 #[cfg(test)]
 mod tests;
 
@@ -23,36 +24,6 @@ use super::goal::Goal;
 use super::input::{BATCH_BYTES, Input, InputError};
 use super::links::LinkOutput;
 use crate::conductor::LinkEvent;
-
-/// Looks at lanes of shared memory in one pass, while spinning: what else there is to do in a
-/// pass takes as long as a dozen of them, in which nothing that arrives would be seen.
-const SLOT_LOOKS: u32 = 64;
-
-/// The same on a processor that others [share](madgate_tm::Crowd::is_shared).
-const SHARED_SLOT_LOOKS: u32 = 8;
-
-/// Passes without anything between two times that a spinning thread lets others run. Three
-/// threads that spin on two processors without it are a thousand times slower.
-const PASSES_PER_YIELD: u32 = 1;
-
-/// The same while shared memory is polled, where a pass costs next to nothing, and nobody else wants
-/// the processor.
-const SLOT_PASSES_PER_YIELD: u32 = 16;
-
-/// Passes over slots in shared memory between two looks at descriptors, while spinning.
-const SLOT_PASSES: u32 = 8;
-
-/// The same where all lanes are of shared memory, and descriptors only tell of peers that are gone
-/// and of new links.
-const SLOT_PASSES_ALONE: u32 = 64;
-
-/// The same two on a processor that others share, where a pass is short and ends in a yield.
-const SHARED_SLOT_PASSES: u32 = 1;
-const SHARED_SLOT_PASSES_ALONE: u32 = 16;
-
-/// Passes over the lanes that are followed between two looks at all descriptors, while spinning: one
-/// system call instead of two.
-const HOT_PASSES: u32 = 8;
 
 /// Times that what a link still holds is read at most, when its peer has left.
 const LAST_READS: usize = 64;
@@ -153,7 +124,7 @@ impl Driver {
     ///
     /// The time is taken anew, but for callers where all lanes are of shared memory: they come and
     /// go so fast that a look at the clock counts, and the time of the last look at descriptors
-    /// will do. There is one every [`SLOT_PASSES_ALONE`] passes at most, of which a wait takes one at least;
+    /// will do. There is one every few dozen passes ([`pace`]), of which a wait takes one at least;
     /// and where no caller has come for a tick, the progress thread takes the wheel, and the time.
     pub(crate) fn begin_drive(&mut self, is_caller: bool, now: impl FnOnce() -> Time) {
         self.is_caller = is_caller;
@@ -166,43 +137,6 @@ impl Driver {
     /// Whether the last pass looked at all descriptors.
     pub(crate) const fn has_looked(&self) -> bool {
         self.has_looked
-    }
-
-    /// How often all descriptors are looked at while spinning: what is looked at in between
-    /// costs less. Where something else came last than what is looked at then, each time.
-    fn passes_per_look(&self, wants_bulk: bool) -> u32 {
-        if self.has_static_inputs() {
-            return match (self.has_only_slots(), self.crowd.is_shared()) {
-                (false, false) => SLOT_PASSES,
-                (false, true) => SHARED_SLOT_PASSES,
-                (true, false) => SLOT_PASSES_ALONE,
-                (true, true) => SHARED_SLOT_PASSES_ALONE,
-            };
-        }
-        let followed = if wants_bulk {
-            self.straight.or(self.bulk.unwatched())
-        } else {
-            self.small.on_a_streak().or(self.bulk.unwatched())
-        };
-        followed.map_or(1, |_| HOT_PASSES)
-    }
-
-    /// How often others are let run while spinning.
-    pub(crate) const fn passes_per_yield(&self) -> u32 {
-        if self.has_static_inputs() && !self.crowd.is_shared() {
-            SLOT_PASSES_PER_YIELD
-        } else {
-            PASSES_PER_YIELD
-        }
-    }
-
-    /// How often lanes of shared memory are looked at in one pass.
-    const fn slot_looks(&self, patience: Patience) -> u32 {
-        match patience {
-            Patience::None if self.crowd.is_shared() => SHARED_SLOT_LOOKS,
-            Patience::None => SLOT_LOOKS,
-            Patience::Sleep(_) => 1,
-        }
     }
 
     /// What has been waited for too long is not waited for any longer.

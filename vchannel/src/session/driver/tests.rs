@@ -19,7 +19,8 @@ use super::super::core::Core;
 use super::super::goal::{Goal, Nothing};
 use super::super::input::{Input, InputError};
 use super::super::tests::{hear, pair, pair_tuned, say, unknown_link};
-use super::{Driver, HOT_PASSES, Patience};
+use super::pace::HOT_PASSES;
+use super::{Driver, Patience};
 
 /// A lane whose peer has sent some slots and gone.
 #[derive(Debug)]
