@@ -72,6 +72,14 @@ impl<'a> Lent<'a> {
 }
 
 impl<'a> Kept<'a> {
+    pub(crate) const fn bytes(&self) -> usize {
+        match self {
+            Self::Small { records, .. } => records.len(),
+            Self::Owned { bytes, .. } => bytes.len(),
+            Self::Lent { memory, .. } => memory.len(),
+        }
+    }
+
     pub(crate) const fn lent_bytes(&self) -> usize {
         match self {
             Self::Lent { memory, .. } => memory.len(),

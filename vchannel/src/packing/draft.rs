@@ -30,8 +30,8 @@ pub(super) struct Draft<'a> {
     held: Option<(u32, Descriptor, Bytes)>,
     /// What waits behind the first lent block, in order.
     kept: Vec<Kept<'a>>,
-    /// Whether part of the message is in the flow.
-    has_begun: bool,
+    /// Bytes of the message's frames that are in the flow.
+    pushed_bytes: usize,
     waits: bool,
     state: State,
 }
@@ -61,7 +61,7 @@ impl<'a> Draft<'a> {
             first: 0,
             held: None,
             kept: Vec::new(),
-            has_begun: false,
+            pushed_bytes: 0,
             waits: true,
             state: State::Packing,
         }
@@ -156,8 +156,8 @@ impl<'a> Draft<'a> {
         let inner = self.channel.session().inner();
         let mut core = self.wait_for_retention()?;
         let flow = &mut core.out_flows[self.flow as usize].flow;
+        self.pushed_bytes += framed(bytes.len());
         flow.push_block(self.message, block, descriptor, Memory::Owned(bytes), false);
-        self.has_begun = true;
         core.wake_flow(self.flow);
         drop(core);
         inner.flush_dirty();
@@ -205,7 +205,7 @@ impl<'a> Draft<'a> {
         let mut core = self.wait_for_retention()?;
         let flow = &mut core.out_flows[self.flow as usize].flow;
         flow.push_frame(Flags::DESCRIBED, self.message, self.first, &self.scratch);
-        self.has_begun = true;
+        self.pushed_bytes += framed(self.scratch.len());
         self.scratch.clear();
         core.wake_flow(self.flow);
         Ok(())
@@ -276,21 +276,14 @@ impl<'a> Draft<'a> {
             drop(core);
             core = self.wait_for_retention()?;
         }
-        let is_alone = !self.has_begun && self.held.is_none();
+        let is_alone = self.pushed_bytes == 0 && self.held.is_none();
         self.state = State::Ended;
         let slot = &mut core.out_flows[self.flow as usize];
         slot.packer = None;
         let link = slot.link;
         inner.wake_waiters(&core);
-        let gathers = if is_alone {
-            let is_bundled = (1..=BUNDLED_BYTES).contains(&self.scratch.len());
-            let shares = core.settings().bundles && is_bundled;
-            let header_bytes = if shares { 1 } else { HEADER_BYTES };
-            let bytes = header_bytes + self.scratch.len();
-            core.gathers(link, bytes, || inner.now())
-        } else {
-            Gathers::No
-        };
+        let bytes = self.frames_bytes(is_alone && core.settings().bundles);
+        let gathers = core.gathers(link, bytes, || inner.now());
         if is_alone && gathers == Gathers::No && !wait_for_delivery {
             let message = Alone {
                 flow: self.flow,
@@ -305,15 +298,21 @@ impl<'a> Draft<'a> {
         }
         self.push_end(&mut core, wait_for_delivery);
         core.wake_flow(self.flow);
-        match gathers {
-            Gathers::Start => {
-                drop(core);
-                inner.start_gathering();
-            }
-            Gathers::Yes => {}
-            Gathers::No => inner.flush_from(core, link),
-        }
+        inner.flush_unless(gathers, core, link);
         Ok(())
+    }
+
+    /// Bytes of the message's frames, where nothing is lent; of one that `may_share` a frame what it
+    /// adds to that.
+    fn frames_bytes(&self, may_share: bool) -> usize {
+        if may_share && (1..=BUNDLED_BYTES).contains(&self.scratch.len()) {
+            return 1 + self.scratch.len();
+        }
+        let held = self
+            .held
+            .as_ref()
+            .map_or(0, |(.., bytes)| framed(bytes.len()));
+        self.pushed_bytes + held + framed(self.scratch.len())
     }
 
     /// The last blocks go to the flow, and the end of the message with them.
@@ -351,33 +350,36 @@ impl<'a> Draft<'a> {
         let lent_bytes: usize = kept.iter().map(Kept::lent_bytes).sum();
         let inner = self.channel.session().inner();
         let mut lent = Vec::new();
-        {
-            let mut core = if lent_bytes <= COPY_BYTES {
-                self.wait_for_retention()?
-            } else {
-                self.lock_to_push()?
-            };
-            let limit = core.settings().retention_bytes;
-            let slot = &mut core.out_flows[self.flow as usize];
-            let copies = lent_bytes <= COPY_BYTES && slot.flow.backlog_bytes() < limit;
-            for (place, part) in kept.iter().enumerate() {
-                let ends = place + 1 == kept.len();
-                part.push(&mut slot.flow, self.message, ends, copies, &mut lent);
-            }
-            slot.has_borrower = !lent.is_empty();
-            if lent.is_empty() {
-                slot.packer = None;
-                self.state = State::Ended;
-            } else {
-                slot.flow.request_acknowledgement();
-            }
-            core.wake_flow(self.flow);
-            inner.wake_waiters(&core);
+        let mut core = if lent_bytes <= COPY_BYTES {
+            self.wait_for_retention()?
+        } else {
+            self.lock_to_push()?
+        };
+        let limit = core.settings().retention_bytes;
+        let slot = &mut core.out_flows[self.flow as usize];
+        let copies = lent_bytes <= COPY_BYTES && slot.flow.backlog_bytes() < limit;
+        for (place, part) in kept.iter().enumerate() {
+            let ends = place + 1 == kept.len();
+            part.push(&mut slot.flow, self.message, ends, copies, &mut lent);
         }
+        slot.has_borrower = !lent.is_empty();
+        let link = slot.link;
         if lent.is_empty() {
-            inner.flush_dirty();
+            slot.packer = None;
+            self.state = State::Ended;
+        } else {
+            slot.flow.request_acknowledgement();
+        }
+        core.wake_flow(self.flow);
+        inner.wake_waiters(&core);
+        if lent.is_empty() {
+            let kept_bytes: usize = kept.iter().map(|part| framed(part.bytes())).sum();
+            let bytes = self.pushed_bytes + kept_bytes;
+            let gathers = core.gathers(link, bytes, || inner.now());
+            inner.flush_unless(gathers, core, link);
             return Ok(());
         }
+        drop(core);
         // All of it is in the flow. Where this unwinds, that has been given up.
         self.state = State::Failed;
         if lending::send(self.channel, self.flow, self.message, &lent) {
@@ -394,6 +396,15 @@ impl<'a> Draft<'a> {
         let mut core = inner.lock();
         core.out_flows[self.flow as usize].packer = None;
         inner.wake_waiters(&core);
+    }
+}
+
+/// Bytes of a frame with such a payload; nothing needs none.
+const fn framed(payload_bytes: usize) -> usize {
+    if payload_bytes == 0 {
+        0
+    } else {
+        HEADER_BYTES + payload_bytes
     }
 }
 

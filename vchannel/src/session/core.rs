@@ -34,11 +34,15 @@ const BURST: Duration = Duration::from_micros(20);
 /// Bytes that gather before the packing thread sends them itself.
 pub(super) const GATHER_BYTES: usize = 32 << 10;
 
+/// Bytes of a message that gathers at most: 16 KiB, and what goes in front of its blocks. What a call
+/// costs is little beside what a longer one costs.
+const GATHERED_MESSAGE_BYTES: usize = 17 << 10;
+
 /// How long the progress thread leaves a link to a packing thread that sends itself: what one
 /// processor has packed costs another dear to send.
 const STREAM: Duration = Duration::from_micros(200);
 
-/// Whether a small message gathers with others.
+/// Whether a message gathers with others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Gathers {
     /// It is to be sent now.
@@ -431,9 +435,8 @@ impl Core {
         Some(index)
     }
 
-    /// Whether a small message of `bytes` that is about to be pushed is sent at once or gathers
-    /// with those that come right after: it does if another was sent a moment ago, with
-    /// nobody waiting in between.
+    /// Whether a message of `bytes` is sent at once or gathers with those that come right after: it
+    /// does if it is short and another was sent a moment ago, with nobody waiting in between.
     pub(crate) fn gathers(
         &mut self,
         link: u32,
@@ -443,7 +446,7 @@ impl Core {
         let Some(link) = &mut self.links[link as usize] else {
             return Gathers::No;
         };
-        if !self.settings.gather {
+        if !self.settings.gather || bytes > GATHERED_MESSAGE_BYTES {
             return Gathers::No;
         }
         let waited = link.waits_before != self.waits;

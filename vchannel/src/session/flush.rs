@@ -11,7 +11,7 @@ use madgate_tm::LaneClass;
 use parking_lot::MutexGuard;
 
 use super::Inner;
-use super::core::{Core, GATHER_BYTES};
+use super::core::{Core, GATHER_BYTES, Gathers};
 use super::flows::Memory;
 use super::links::{Lanes, LinkOutput};
 
@@ -79,6 +79,18 @@ impl Inner {
             if !output.was_missed() {
                 return;
             }
+        }
+    }
+
+    /// Sends what waits for a link, unless that gathers: the progress thread sends it in a moment then.
+    pub(crate) fn flush_unless(&self, gathers: Gathers, core: MutexGuard<'_, Core>, link: u32) {
+        match gathers {
+            Gathers::Start => {
+                drop(core);
+                self.start_gathering();
+            }
+            Gathers::Yes => {}
+            Gathers::No => self.flush_from(core, link),
         }
     }
 

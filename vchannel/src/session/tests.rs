@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use madgate_bmm::{Buffer, Policy};
-use madgate_gtm::wire::{Kind, ReceiveMode};
+use madgate_gtm::wire::{HEADER_BYTES, Kind, ReceiveMode};
 use madgate_gtm::{Header, Time};
 use madgate_tm::{Interest, LaneClass, LaneError, LaneSender, LentSlot, Piece, Shape};
 use tempfile::TempDir;
@@ -22,6 +22,7 @@ use super::links::{CONTROL_BYTES_MOST, Link, LinkOutput, OUTBOX_BYTES, OUTBOX_BY
 use crate::cluster::Cluster;
 use crate::conductor::{LinkKind, LinkRequest};
 use crate::handshake::SessionKey;
+use crate::packing::Packing;
 
 pub(super) fn pair(protocol: &str, addresses: [&str; 2]) -> (TempDir, Session, Session) {
     pair_tuned(protocol, addresses, [""; 2])
@@ -468,4 +469,70 @@ fn who_waits_between_small_messages_is_not_held_back_where_others_gather() {
     assert_eq!(gathers(&mut core), Gathers::Yes, "nobody has waited");
     core.settings.gather = false;
     assert_eq!(gathers(&mut core), Gathers::No, "that is switched off");
+}
+
+#[test]
+fn messages_of_up_to_16_kib_gather_whatever_their_blocks_are() {
+    const BLOCK: [u8; 20_000] = [1; 20_000];
+    let (_files, a, b) = pair("shm", ["a", "b"]);
+    let to = b.node();
+    // Nothing leaves.
+    drop(b);
+    let channel = a.channel("main").unwrap();
+    drop(channel.begin_packing(to).unwrap());
+    // Bytes that gathered while a message was packed and ended.
+    let gathered = |pack: &dyn Fn(&mut Packing<'_>)| {
+        let link = a.inner().lock().out_flows[0].link as usize;
+        let gathered = |set: Option<usize>| {
+            let mut core = a.inner().lock();
+            let waits = core.waits;
+            let link = core.links[link].as_mut().unwrap();
+            link.is_gathering = true;
+            link.waits_before = waits;
+            link.gathered = set.unwrap_or(link.gathered);
+            link.gathered
+        };
+        gathered(Some(1));
+        let mut packing = channel.begin_packing(to).unwrap();
+        pack(&mut packing);
+        packing.end_packing().unwrap();
+        gathered(None) - 1
+    };
+    let safer = |lengths: &'static [usize]| {
+        gathered(&move |packing| {
+            for &length in lengths {
+                let block = &BLOCK[..length];
+                packing.pack_safer(block, ReceiveMode::Cheaper).unwrap();
+            }
+        })
+    };
+    let cheaper = |length| {
+        gathered(&move |packing| {
+            let block = &BLOCK[..length];
+            packing.pack_cheaper(block, ReceiveMode::Cheaper).unwrap();
+        })
+    };
+    let owned = |length| {
+        gathered(&move |packing| {
+            let block = Bytes::from_static(&BLOCK[..length]);
+            packing.pack_owned(block, ReceiveMode::Cheaper).unwrap();
+        })
+    };
+    for (bytes, gathered) in [
+        (3800, safer(&[3800])),
+        (4096, safer(&[4096])),
+        (4096, cheaper(4096)),
+        (4096, owned(4096)),
+        (5008, safer(&[8, 5000])),
+        (5008, safer(&[5000, 8])),
+        (8000, safer(&[4000, 4000])),
+        (16 << 10, cheaper(16 << 10)),
+    ] {
+        let in_front = gathered.checked_sub(bytes);
+        assert!(
+            in_front.is_some_and(|more| (HEADER_BYTES..200).contains(&more)),
+            "{gathered} bytes of a message of {bytes}"
+        );
+    }
+    assert_eq!([safer(&[20_000]), cheaper(20_000), owned(20_000)], [0; 3]);
 }
