@@ -15,7 +15,7 @@ use madgate_gtm::{Outgoing, Transmit};
 use madgate_tm::Piece;
 
 use crate::channel::Channel;
-use crate::session::{Inner, LaneOutput, LinkOutput, Memory, class_of};
+use crate::session::{Copies, Inner, LaneOutput, LinkOutput, Memory, class_of};
 
 /// Bytes of small frames that are taken from the flow at once.
 const FRAMES_BYTES: usize = 256 << 10;
@@ -64,10 +64,11 @@ impl<'a> Lent<'a> {
         }
     }
 
-    fn copy(&self) -> Bytes {
-        let mut copy = vec![0; self.len()];
-        self.piece(0, self.len()).copy_to(&mut copy);
-        copy.into()
+    fn copy(&self, copies: &mut Copies) -> Bytes {
+        match self {
+            Self::Bytes(bytes) => copies.of_bytes(bytes),
+            Self::Cells(cells) => copies.of_cells(cells),
+        }
     }
 }
 
@@ -93,7 +94,7 @@ impl<'a> Kept<'a> {
         flow: &mut Outgoing<Memory>,
         message: u32,
         ends_message: bool,
-        copies: bool,
+        copies: Option<&mut Copies>,
         lent: &mut Vec<Lent<'a>>,
     ) {
         let (block, descriptor, memory) = match self {
@@ -111,14 +112,15 @@ impl<'a> Kept<'a> {
                 block,
                 descriptor,
                 memory,
-            } if copies => (*block, *descriptor, Memory::Owned(memory.copy())),
-            Self::Lent {
-                block,
-                descriptor,
-                memory,
             } => {
-                lent.push(*memory);
-                (*block, *descriptor, Memory::Borrowed(lent.len() - 1))
+                let memory = match copies {
+                    Some(copies) => Memory::Owned(memory.copy(copies)),
+                    None => {
+                        lent.push(*memory);
+                        Memory::Borrowed(lent.len() - 1)
+                    }
+                };
+                (*block, *descriptor, memory)
             }
         };
         flow.push_block(message, block, descriptor, memory, ends_message);

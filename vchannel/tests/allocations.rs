@@ -9,7 +9,7 @@ use std::thread;
 
 use bytes::Bytes;
 use madgate_vchannel::ReceiveMode::{Cheaper, Express};
-use madgate_vchannel::{Channel, NodeId};
+use madgate_vchannel::{Channel, NodeId, Packing};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use support::{Nodes, Protocol};
 
@@ -108,6 +108,24 @@ fn asked(protocol: Protocol, length: usize, messages: usize) -> usize {
     })
 }
 
+/// Blocks that are not small, packed with `pack` and copied.
+fn copied_stream(
+    protocol: Protocol,
+    messages: usize,
+    pack: impl for<'p> Fn(&mut Packing<'p>, &'p [u8]) + Sync,
+) -> usize {
+    let nodes = Nodes::open(protocol, 2, "");
+    let (from, at, to) = (nodes.channel(0), nodes.channel(1), nodes.id(1));
+    let block = vec![7; 5000];
+    let mut into = vec![0; 5000];
+    let send = || {
+        let mut packing = from.begin_packing(to).expect("begins");
+        pack(&mut packing, &block);
+        packing.end_packing().expect("ends");
+    };
+    stream(messages, send, || unpack(&at, &mut into))
+}
+
 /// Large blocks that are given away, and unpacked into memory that is there.
 fn large_stream(protocol: Protocol, length: usize, messages: usize) -> usize {
     let nodes = Nodes::open(protocol, 2, "");
@@ -151,6 +169,25 @@ fn what_a_steady_flow_allocates() {
             println!("{protocol:?}, {messages} of {length} bytes asked: {made}");
             assert!(made <= SETTLING + messages / ONE_IN, "{protocol:?}: {made}");
         }
+        // Copies share memory that is used again. What comes before it is unpacked has memory of its
+        // own over TCP; over shared memory its slots wait.
+        let to_arrive = match protocol {
+            Protocol::Tcp => messages,
+            Protocol::Shm => 2 * messages,
+            Protocol::Hsl => 0,
+        };
+        let most = SETTLING + messages / ONE_IN + to_arrive;
+        let made = copied_stream(protocol, messages, |packing, block| {
+            packing.pack_safer(block, Express).expect("packs");
+        });
+        println!("{protocol:?}, {messages} of 5000 bytes, safer: {made}");
+        assert!(made <= most, "{protocol:?}: {made}");
+        let made = copied_stream(protocol, messages, |packing, block| {
+            packing.pack_cheaper(block, Express).expect("packs");
+        });
+        println!("{protocol:?}, {messages} of 5000 bytes, cheaper: {made}");
+        // And the list of what is lent.
+        assert!(made <= most + messages, "{protocol:?}: {made}");
         // Two for each at most, whatever its length: what counts the references to the memory that
         // it came in before it was unpacked, and the list of what is unpacked when it ends.
         let messages = 300;

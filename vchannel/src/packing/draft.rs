@@ -14,7 +14,7 @@ use crate::cluster::NodeId;
 use crate::delivery::Delivery;
 use crate::error::PackError;
 use crate::lending::{self, Kept, Lent};
-use crate::session::{Alone, Core, Gathers, Memory};
+use crate::session::{Alone, Copies, Core, Gathers, Memory};
 
 /// What has been packed of a message, and is not in its flow yet.
 #[derive(Debug)]
@@ -125,6 +125,16 @@ impl<'a> Draft<'a> {
         self.scratch.extend_from_slice(block);
         self.next_block += 1;
         Ok(())
+    }
+
+    /// A copy of a block that is not small.
+    pub(super) fn copy(&self, block: &[u8]) -> Bytes {
+        if block.len() > Copies::LONGEST_BYTES {
+            // Nobody waits for the lock meanwhile.
+            return Bytes::copy_from_slice(block);
+        }
+        let mut core = self.channel.session().inner().lock();
+        core.out_flows[self.flow as usize].copies.of_bytes(block)
     }
 
     pub(super) fn pack_bytes(
@@ -360,6 +370,7 @@ impl<'a> Draft<'a> {
         let copies = lent_bytes <= COPY_BYTES && slot.flow.backlog_bytes() < limit;
         for (place, part) in kept.iter().enumerate() {
             let ends = place + 1 == kept.len();
+            let copies = copies.then_some(&mut slot.copies);
             part.push(&mut slot.flow, self.message, ends, copies, &mut lent);
         }
         slot.has_borrower = !lent.is_empty();

@@ -124,8 +124,8 @@ impl<'a> Packing<'a> {
         if block.len() + DESCRIPTOR_BYTES <= SMALL_PAYLOAD_BYTES {
             return self.draft.pack_small(descriptor, block);
         }
-        self.draft
-            .pack_bytes(descriptor, Bytes::copy_from_slice(block))
+        let copy = self.draft.copy(block);
+        self.draft.pack_bytes(descriptor, copy)
     }
 
     /// Packs a block whose value is taken when the message ends.

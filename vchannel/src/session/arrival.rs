@@ -143,7 +143,12 @@ impl Core {
             return;
         }
         match header.kind {
-            Kind::Credit => flow.flow.handle_credit(header, now),
+            Kind::Credit => {
+                flow.flow.handle_credit(header, now);
+                if flow.flow.is_drained() {
+                    flow.copies.shrink();
+                }
+            }
             Kind::Held => flow.flow.handle_held(header),
             _ => {
                 flow.flow.handle_refusal(header, now);

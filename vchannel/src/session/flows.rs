@@ -6,6 +6,7 @@ use std::thread::ThreadId;
 use bytes::Bytes;
 use madgate_gtm::{Header, Incoming, Outgoing, Reassembly, Violation};
 
+use super::copies::Copies;
 use super::failures::Failures;
 use super::inbox::{Broken, Inbox};
 
@@ -36,6 +37,8 @@ pub(crate) struct OutFlow {
     pub(crate) is_complained_of: bool,
     /// Memory for the next message's small blocks.
     pub(crate) scratch: Vec<u8>,
+    /// Memory for blocks that are longer, and have to be copied.
+    pub(crate) copies: Copies,
 }
 
 impl OutFlow {
@@ -49,6 +52,7 @@ impl OutFlow {
             failures: Failures::default(),
             is_complained_of: false,
             scratch: Vec::new(),
+            copies: Copies::default(),
         }
     }
 

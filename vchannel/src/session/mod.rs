@@ -21,6 +21,7 @@
 mod alone;
 mod arrival;
 mod background;
+mod copies;
 mod core;
 mod crumbs;
 mod driver;
@@ -56,6 +57,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 pub(crate) use self::alone::Alone;
 pub(crate) use self::arrival::Wanted;
+pub(crate) use self::copies::Copies;
 pub(crate) use self::core::{Core, Gathers};
 use self::driver::Driver;
 pub(crate) use self::early::{Early, SMALL_BLOCK_BYTES};

@@ -473,7 +473,7 @@ fn who_waits_between_small_messages_is_not_held_back_where_others_gather() {
 
 #[test]
 fn messages_of_up_to_16_kib_gather_whatever_their_blocks_are() {
-    const BLOCK: [u8; 20_000] = [1; 20_000];
+    static BLOCK: [u8; 20_000] = [1; 20_000];
     let (_files, a, b) = pair("shm", ["a", "b"]);
     let to = b.node();
     // Nothing leaves.
