@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use madgate_vchannel::handshake::SessionKey;
+use madgate_vchannel::{Cluster, ClusterError};
 use tempfile::TempDir;
 
 use crate::children::free_address_of;
@@ -119,6 +120,19 @@ pub fn write_cluster(
     let path = files.path().join("cluster.toml");
     std::fs::write(&path, describe(networks, wait, settings, files.path())?)?;
     Ok((files, path))
+}
+
+/// Whether nodes take the cluster file that [`write_cluster`] wrote, which nobody else has seen.
+///
+/// # Errors
+///
+/// What they would refuse it for.
+pub(crate) fn check_written(cluster: &Path) -> io::Result<()> {
+    let refused = |error: ClusterError| {
+        let (file, text) = (cluster.display().to_string(), error.to_string());
+        io::Error::other(text.replace(&file, "the cluster file with --set"))
+    };
+    Cluster::read(cluster).map(drop).map_err(refused)
 }
 
 fn describe(

@@ -3,10 +3,9 @@
 use std::io;
 use std::path::PathBuf;
 
-use madgate_vchannel::Cluster;
 use tempfile::TempDir;
 
-use crate::cluster::{BenchNetwork, Setting, write_cluster};
+use crate::cluster::{BenchNetwork, Setting, check_written, write_cluster};
 use crate::gateway::start_gateway;
 use crate::madgate::stage_madgate;
 use crate::waiting::Wait;
@@ -44,8 +43,7 @@ impl Regular {
     /// What they would refuse it for.
     pub fn check(&self) -> io::Result<()> {
         let (_files, cluster) = self.write()?;
-        Cluster::read(&cluster).map_err(io::Error::other)?;
-        Ok(())
+        check_written(&cluster)
     }
 
     fn write(&self) -> io::Result<(TempDir, PathBuf)> {
@@ -114,8 +112,7 @@ impl Forwarded {
             return Err(io::Error::other(why));
         }
         let (_files, cluster) = self.write()?;
-        Cluster::read(&cluster).map_err(io::Error::other)?;
-        Ok(())
+        check_written(&cluster)
     }
 
     fn write(&self) -> io::Result<(TempDir, PathBuf)> {

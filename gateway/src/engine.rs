@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
-use foldhash::HashMap;
+use foldhash::{HashMap, HashSet};
 use madgate_gtm::transit::{Lane, LinkId, LinkLimits};
 use madgate_gtm::{Budget, Time, Transit};
 use madgate_tm::{LaneClass, Protocol, Waker};
@@ -71,6 +71,8 @@ pub(crate) struct Shared {
     pub(crate) ways: HashMap<LinkRequest, Arc<Link>>,
     /// Links that flows have asked for.
     pub(crate) asked: HashMap<LinkRequest, Asked>,
+    /// Of which the log says that they are gone, or cannot be had.
+    pub(crate) missed: HashSet<LinkRequest>,
     pub(crate) pipelines: Pipelines,
     /// The most bytes that have waited in flows' queues at once.
     queued_peak_bytes: u64,
@@ -262,6 +264,7 @@ impl Engine {
             links: HashMap::default(),
             ways: HashMap::default(),
             asked: HashMap::default(),
+            missed: HashSet::default(),
             pipelines: Pipelines::new(networks.len()),
             queued_peak_bytes: 0,
         };
@@ -455,16 +458,18 @@ impl Engine {
             let has_left = fault.is_reset() && !self.is_awaited(link);
             (fault.is_breakage() && !has_left).then_some(&self.breakages)
         };
-        match complaints.map(|complaints| complaints.may_warn(self.now())) {
-            Some(Some(withheld)) => {
+        let warning = complaints.and_then(|complaints| complaints.may_warn(self.now()));
+        match warning {
+            Some(withheld) => {
                 tracing::warn!(peer, kind = ?link.request.kind, withheld, "link closed: {fault}");
             }
-            Some(None) | None => {
-                tracing::debug!(peer, kind = ?link.request.kind, "link closed: {fault}")
-            }
+            None => tracing::debug!(peer, kind = ?link.request.kind, "link closed: {fault}"),
         }
         {
             let mut shared = self.lock();
+            if warning.is_some() {
+                shared.missed.insert(link.serves());
+            }
             shared.links.remove(&link.transit);
             shared.end_way(link);
             for told in shared.transit.remove_link(link.transit) {

@@ -130,7 +130,7 @@ impl Keeper {
             return;
         }
         let now = self.engine.now();
-        let shared = self.engine.lock();
+        let mut shared = self.engine.lock();
         self.absent.retain(|request, error| {
             let Some(asked) = shared.asked.get(request) else {
                 return false;
@@ -138,6 +138,7 @@ impl Keeper {
             let is_due = |since| now.since(since) >= PATIENCE;
             let warn = asked.needed_since.is_some_and(is_due);
             if warn {
+                shared.missed.insert(*request);
                 tracing::warn!(kind = ?request.kind, "no link to {error}");
             }
             !warn
@@ -177,7 +178,7 @@ impl Keeper {
                 |link: &&Arc<Link>| link.request == request && link.is_dialed == is_dialed;
             shared.links.values().find(is_same).cloned()
         };
-        let link = {
+        let (link, was_missed) = {
             let mut shared = engine.lock();
             let limits = engine.limits_of(request);
             let transit = shared.transit.add_limited_link(limits);
@@ -197,7 +198,8 @@ impl Keeper {
             if let Some(asked) = shared.asked.get_mut(&link.serves()) {
                 asked.needed_since = None;
             }
-            link
+            let was_missed = shared.missed.remove(&link.serves());
+            (link, was_missed)
         };
         self.absent.remove(&link.serves());
         if let Some(replaced) = replaced {
@@ -214,7 +216,11 @@ impl Keeper {
             bulk.receiver,
         ));
         let peer = engine.cluster.node_name(request.peer);
-        tracing::debug!(peer, kind = ?request.kind, network = hub.name, is_dialed, "link up");
+        if was_missed {
+            tracing::info!(peer, kind = ?request.kind, network = hub.name, "link is there now");
+        } else {
+            tracing::debug!(peer, kind = ?request.kind, network = hub.name, is_dialed, "link up");
+        }
     }
 
     /// Forgets flows that are long idle, and stops dialling what nobody asks for.

@@ -67,6 +67,17 @@ fn who_is_not_there_is_named_at_once() {
 }
 
 #[test]
+fn who_waits_for_a_gateway_hears_that_it_has_come() {
+    let world = World::new("20s");
+    let file = world.file("file", 1000);
+    let copy = world.start_cp("a0", &[&file], "");
+    copy.wait_said(&["INFO", "no link to gw over left", "Connection refused"]);
+    let (_serve, _gateway) = (world.serve(), world.gateway());
+    copy.wait_said(&["INFO", "link is there now", "gw"]);
+    copy.end().succeeded();
+}
+
+#[test]
 fn who_is_not_there_behind_a_gateway_is_named_long_before_the_end() {
     let world = World::new("8s");
     let _gateway = world.gateway();
@@ -100,7 +111,11 @@ fn a_gateway_warns_of_nodes_that_are_needed_and_of_no_others() {
     // Nobody serves any more, and somebody asks for it: that is told, and the others were not.
     let copy = world.start_cp("a0", &[&file], "");
     gateway.wait_said(&["WARN", "no link to b0 over right"]);
-    copy.kill();
+    // Nor is it a riddle later whether that goes on.
+    let serve = world.serve();
+    gateway.wait_said(&["INFO", "link is there now", "b0", "right"]);
+    copy.end().succeeded();
+    serve.terminate().succeeded();
     let ended = gateway.terminate();
     let warnings: Vec<_> = ended
         .stderr

@@ -488,12 +488,12 @@ impl Core {
 
     // ---- links --------------------------------------------------------------------------
 
-    /// A link is up; its flows go on.
-    pub(crate) fn link_is_up(&mut self, index: u32, now: Time) {
+    /// A link is up; its flows go on. Returns whether it was lost before, or could not be had.
+    pub(crate) fn link_is_up(&mut self, index: u32, now: Time) -> bool {
         let Some(link) = &mut self.links[index as usize] else {
-            return;
+            return false;
         };
-        link.last_error = None;
+        let was_missed = link.last_error.take().is_some();
         link.is_dialing = false;
         link.awaited_until = None;
         link.is_challenged = false;
@@ -502,6 +502,7 @@ impl Core {
             self.wake_flow(flow);
         }
         self.take_over_flows(index, now);
+        was_missed
     }
 
     /// The link of a flow is up, if it is: it learns that, and what the link carries.

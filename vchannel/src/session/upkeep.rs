@@ -119,9 +119,14 @@ impl Inner {
             self.add_input(driver, input);
         }
         let mut core = self.lock();
-        core.link_is_up(index, now);
+        let was_missed = core.link_is_up(index, now);
         self.wake_waiters(&core);
-        tracing::debug!(peer = core.cluster.node_name(request.peer), kind = ?request.kind, "link up");
+        let peer = core.cluster.node_name(request.peer);
+        if was_missed {
+            tracing::info!(peer, "link is there now");
+        } else {
+            tracing::debug!(peer, kind = ?request.kind, "link up");
+        }
         drop(core);
         if !is_dialed && let Some(old) = old {
             // Its flows go over this one.

@@ -129,7 +129,9 @@ pub(crate) fn print_notes(results: &Results, points: &[Point], reference: &str) 
     } else {
         writeln!(stdout)?;
     }
-    writeln!(stdout, "{NOTES}")?;
+    if rows.iter().any(|row| row.title.ends_with('*')) {
+        writeln!(stdout, "{NOTES}")?;
+    }
     if spread > 0.0 {
         let spread = spread * 100.0;
         writeln!(
