@@ -187,12 +187,11 @@ impl LaneOutput {
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
     use std::time::{Duration, Instant};
 
     use madgate_gtm::wire::{Descriptor, Flags, HEADER_BYTES, ReceiveMode, SendMode};
 
-    use super::super::tests::pair;
+    use super::super::tests::{free_addresses, pair};
     use super::*;
     use crate::session::Session;
 
@@ -240,12 +239,6 @@ mod tests {
         leave_alone("shm", ["a", "b"]);
         let [a, b] = free_addresses();
         leave_alone("tcp", [&a, &b]);
-    }
-
-    /// Both at once, as a port that is free may be found twice.
-    fn free_addresses() -> [String; 2] {
-        let bound = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-        bound.map(|listener| listener.local_addr().unwrap().to_string())
     }
 
     fn leave_alone(protocol: &str, addresses: [&str; 2]) {

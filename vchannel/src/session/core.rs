@@ -11,7 +11,7 @@ use std::time::Duration;
 use foldhash::HashMap;
 use madgate_bmm::Policy;
 use madgate_gtm::outgoing::Settings;
-use madgate_gtm::wire::Coverage;
+use madgate_gtm::wire::{Coverage, HEADER_BYTES, SMALL_PAYLOAD_BYTES};
 use madgate_gtm::{Budget, FlowKey, Header, Outgoing, Time};
 
 use super::flows::{InFlow, OutFlow, ReadyFlows};
@@ -37,6 +37,9 @@ pub(super) const GATHER_BYTES: usize = 32 << 10;
 /// Bytes of a message that gathers at most: 16 KiB, and what goes in front of its blocks. What a call
 /// costs is little beside what a longer one costs.
 const GATHERED_MESSAGE_BYTES: usize = 17 << 10;
+
+/// The same where sending is storing: a small one. Longer ones have a slot each, whoever sends them.
+const STORED_MESSAGE_BYTES: usize = HEADER_BYTES + SMALL_PAYLOAD_BYTES;
 
 /// How long the progress thread leaves a link to a packing thread that sends itself: what one
 /// processor has packed costs another dear to send.
@@ -446,7 +449,13 @@ impl Core {
         let Some(link) = &mut self.links[link as usize] else {
             return Gathers::No;
         };
-        if !self.settings.gather || bytes > GATHERED_MESSAGE_BYTES {
+        let only_stores = link.output.as_ref().is_some_and(|it| it.only_stores());
+        let most = if only_stores {
+            STORED_MESSAGE_BYTES
+        } else {
+            GATHERED_MESSAGE_BYTES
+        };
+        if !self.settings.gather || bytes > most {
             return Gathers::No;
         }
         let waited = link.waits_before != self.waits;

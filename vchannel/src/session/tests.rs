@@ -1,7 +1,7 @@
 //! Two nodes in one process, seen from inside.
 
 use std::fs;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -59,6 +59,12 @@ pub(super) fn pair_tuned(
         Session::open(Arc::new(cluster), node).unwrap()
     });
     (files, a, b)
+}
+
+/// Both at once, as a port that is free may be found twice.
+pub(super) fn free_addresses() -> [String; 2] {
+    let bound = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    bound.map(|listener| listener.local_addr().unwrap().to_string())
 }
 
 #[test]
@@ -469,6 +475,31 @@ fn who_waits_between_small_messages_is_not_held_back_where_others_gather() {
     assert_eq!(gathers(&mut core), Gathers::Yes, "nobody has waited");
     core.settings.gather = false;
     assert_eq!(gathers(&mut core), Gathers::No, "that is switched off");
+}
+
+/// Where sending costs a call, longer ones do too.
+#[test]
+fn only_small_messages_gather_where_sending_is_storing() {
+    let [one, other] = free_addresses();
+    for (protocol, addresses, gathers_longer) in [
+        ("shm", ["a", "b"], Gathers::No),
+        ("hsl", ["a", "b"], Gathers::No),
+        ("tcp", [&one, &other], Gathers::Yes),
+    ] {
+        let (_files, a, b) = pair(protocol, addresses);
+        let channel = a.channel("main").unwrap();
+        let packing = channel.begin_packing(b.node()).unwrap();
+        packing.end_packing_delivered().unwrap();
+        let mut core = a.inner().lock();
+        let index = core.out_flows[0].link;
+        let waits = core.waits;
+        let link = core.links[index as usize].as_mut().unwrap();
+        assert!(link.is_up());
+        link.is_gathering = true;
+        link.waits_before = waits;
+        let gathers = [3900, 5000].map(|bytes| core.gathers(index, bytes, || Time(0)));
+        assert_eq!(gathers, [Gathers::Yes, gathers_longer], "{protocol}");
+    }
 }
 
 #[test]
