@@ -467,11 +467,11 @@ impl Engine {
         }
         {
             let mut shared = self.lock();
-            if warning.is_some() {
-                shared.missed.insert(link.serves());
-            }
             shared.links.remove(&link.transit);
             shared.end_way(link);
+            if warning.is_some() && !shared.ways.contains_key(&link.serves()) {
+                shared.missed.insert(link.serves());
+            }
             for told in shared.transit.remove_link(link.transit) {
                 if let Some(told) = shared.links.get(&told) {
                     touched.add(told);

@@ -30,7 +30,9 @@ pub(super) struct Draft<'a> {
     held: Option<(u32, Descriptor, Bytes)>,
     /// What waits behind the first lent block, in order.
     kept: Vec<Kept<'a>>,
-    /// Bytes of the message's frames that are in the flow.
+    /// Whether part of the message is in the flow.
+    has_begun: bool,
+    /// Bytes of its frames there that nobody has been asked to send.
     pushed_bytes: usize,
     waits: bool,
     state: State,
@@ -61,6 +63,7 @@ impl<'a> Draft<'a> {
             first: 0,
             held: None,
             kept: Vec::new(),
+            has_begun: false,
             pushed_bytes: 0,
             waits: true,
             state: State::Packing,
@@ -130,11 +133,14 @@ impl<'a> Draft<'a> {
     /// A copy of a block that is not small.
     pub(super) fn copy(&self, block: &[u8]) -> Bytes {
         if block.len() > Copies::LONGEST_BYTES {
-            // Nobody waits for the lock meanwhile.
             return Bytes::copy_from_slice(block);
         }
-        let mut core = self.channel.session().inner().lock();
-        core.out_flows[self.flow as usize].copies.of_bytes(block)
+        let room = {
+            let mut core = self.channel.session().inner().lock();
+            let copies = &mut core.out_flows[self.flow as usize].copies;
+            copies.room_for(block.len())
+        };
+        Copies::fill(room, block)
     }
 
     pub(super) fn pack_bytes(
@@ -165,12 +171,17 @@ impl<'a> Draft<'a> {
         };
         let inner = self.channel.session().inner();
         let mut core = self.wait_for_retention()?;
-        let flow = &mut core.out_flows[self.flow as usize].flow;
+        self.has_begun = true;
         self.pushed_bytes += framed(bytes.len());
-        flow.push_block(self.message, block, descriptor, Memory::Owned(bytes), false);
+        let slot = &mut core.out_flows[self.flow as usize];
+        let memory = Memory::Owned(bytes);
+        slot.flow
+            .push_block(self.message, block, descriptor, memory, false);
+        let link = slot.link;
         core.wake_flow(self.flow);
-        drop(core);
-        inner.flush_dirty();
+        let pushed_bytes = std::mem::take(&mut self.pushed_bytes);
+        let gathers = core.gathers(link, pushed_bytes, || inner.now());
+        inner.flush_unless(gathers, core, link);
         Ok(())
     }
 
@@ -215,6 +226,7 @@ impl<'a> Draft<'a> {
         let mut core = self.wait_for_retention()?;
         let flow = &mut core.out_flows[self.flow as usize].flow;
         flow.push_frame(Flags::DESCRIBED, self.message, self.first, &self.scratch);
+        self.has_begun = true;
         self.pushed_bytes += framed(self.scratch.len());
         self.scratch.clear();
         core.wake_flow(self.flow);
@@ -286,7 +298,7 @@ impl<'a> Draft<'a> {
             drop(core);
             core = self.wait_for_retention()?;
         }
-        let is_alone = self.pushed_bytes == 0 && self.held.is_none();
+        let is_alone = !self.has_begun && self.held.is_none();
         self.state = State::Ended;
         let slot = &mut core.out_flows[self.flow as usize];
         slot.packer = None;
@@ -312,8 +324,8 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Bytes of the message's frames, where nothing is lent; of one that `may_share` a frame what it
-    /// adds to that.
+    /// Bytes of the message's frames that are still to be sent, where nothing is lent; of one that
+    /// `may_share` a frame what it adds to that.
     fn frames_bytes(&self, may_share: bool) -> usize {
         if may_share && (1..=BUNDLED_BYTES).contains(&self.scratch.len()) {
             return 1 + self.scratch.len();
@@ -322,7 +334,11 @@ impl<'a> Draft<'a> {
             .held
             .as_ref()
             .map_or(0, |(.., bytes)| framed(bytes.len()));
-        self.pushed_bytes + held + framed(self.scratch.len())
+        let last = match self.held {
+            Some(_) => framed(self.scratch.len()),
+            None => HEADER_BYTES + self.scratch.len(),
+        };
+        self.pushed_bytes + held + last
     }
 
     /// The last blocks go to the flow, and the end of the message with them.

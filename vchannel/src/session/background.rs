@@ -18,7 +18,7 @@ use super::driver::Patience;
 use super::goal::{Goal, Nothing};
 use super::ticker::{self, Order};
 
-/// How often it flushes while small messages gather.
+/// How often it flushes while messages gather.
 const GATHER: Duration = Duration::from_micros(20);
 
 /// Flushes between two times that it drives: nobody else may.
@@ -129,7 +129,7 @@ fn gather(inner: &Inner) {
 }
 
 impl Inner {
-    /// Small messages come fast: the thread is to flush what gathers.
+    /// Short messages come fast: the thread is to flush what gathers.
     pub(crate) fn start_gathering(&self) {
         if !self.gathering.swap(true, Ordering::SeqCst) {
             self.unpark_background();

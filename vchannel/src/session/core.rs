@@ -28,7 +28,7 @@ pub(super) const SWEEP: Duration = Duration::from_millis(10);
 /// How long at most until the next look, while a flow is not carried.
 pub(super) const SWEEP_MOST: Duration = Duration::from_millis(50);
 
-/// Two small messages within this time are a burst: the second and what follows gather.
+/// Two short messages within this time are a burst: the second and what follows gather.
 const BURST: Duration = Duration::from_micros(20);
 
 /// Bytes that gather before the packing thread sends them itself.
@@ -497,12 +497,13 @@ impl Core {
 
     // ---- links --------------------------------------------------------------------------
 
-    /// A link is up; its flows go on. Returns whether it was lost before, or could not be had.
+    /// A link is up; its flows go on. Returns whether the log says that there is none.
     pub(crate) fn link_is_up(&mut self, index: u32, now: Time) -> bool {
         let Some(link) = &mut self.links[index as usize] else {
             return false;
         };
-        let was_missed = link.last_error.take().is_some();
+        link.last_error = None;
+        let was_missed = mem::take(&mut link.is_missed);
         link.is_dialing = false;
         link.awaited_until = None;
         link.is_challenged = false;
@@ -510,8 +511,7 @@ impl Core {
             self.flow_is_up(flow, now);
             self.wake_flow(flow);
         }
-        self.take_over_flows(index, now);
-        was_missed
+        self.take_over_flows(index, now) || was_missed
     }
 
     /// The link of a flow is up, if it is: it learns that, and what the link carries.
@@ -524,24 +524,26 @@ impl Core {
         }
     }
 
-    /// Flows that wait for a link to be dialled go over one that the peer has dialled.
-    fn take_over_flows(&mut self, index: u32, now: Time) {
+    /// Flows that wait for a link to be dialled go over one that the peer has dialled. Returns whether
+    /// the log says that there is none.
+    fn take_over_flows(&mut self, index: u32, now: Time) -> bool {
         let Some(link) = &self.links[index as usize] else {
-            return;
+            return false;
         };
         let request = link.serves();
         if self.accepted_link(request) != Some(index) {
-            return;
+            return false;
         }
         let Some(&dialed) = self.dialed.get(&request) else {
-            return;
+            return false;
         };
         let Some(waits) = self.links[dialed as usize]
             .as_mut()
             .filter(|link| !link.is_up())
         else {
-            return;
+            return false;
         };
+        let was_missed = mem::take(&mut waits.is_missed);
         waits.waiting.clear();
         // The conductor sees by itself that it need not be dialled any more.
         waits.is_dialing = false;
@@ -551,6 +553,7 @@ impl Core {
             self.move_flow(flow, index, now);
         }
         self.to_dial.retain(|asked| *asked != request);
+        was_missed
     }
 
     /// A flow goes over another link from now on; it stands in the list of none.
@@ -747,6 +750,7 @@ impl Core {
             let link = flow.link;
             let reason = self.link_error(link);
             let flow = &mut self.out_flows[index as usize];
+            flow.copies.shrink();
             flow.failures.note(failure, reason, messages);
             self.stop_dialing_if_unused(link);
         }

@@ -675,6 +675,7 @@ impl Inner {
                         && let Some(link) = &mut core.links[index as usize]
                     {
                         link.last_error = Some(error);
+                        link.is_missed = true;
                         // It may have been asked for just when it was not needed any more.
                         link.is_dialing = !link.is_up();
                         core.stop_dialing_if_unused(index);

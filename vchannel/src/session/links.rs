@@ -53,6 +53,8 @@ pub(crate) struct Link {
     pub(crate) is_dirty: bool,
     /// Dialled: why the last attempt failed.
     pub(crate) last_error: Option<String>,
+    /// Whether the log says that it is lost, or cannot be had.
+    pub(crate) is_missed: bool,
     /// Whether its peer was asked whether it is still there, and has not answered.
     pub(crate) is_challenged: bool,
     /// Gathering: when it was last flushed, and whether the progress thread flushes now.
@@ -62,7 +64,7 @@ pub(crate) struct Link {
     pub(crate) gathered: usize,
     /// When a packing thread last sent by itself what had gathered.
     pub(crate) streamed_at: Option<Time>,
-    /// Gathering: how many waits had begun when the last small message was packed.
+    /// Gathering: how many waits had begun when the last short message was packed.
     pub(crate) waits_before: u64,
     /// Whether a lane took less than it was offered, and has not said that it takes more.
     pub(crate) is_stalled: bool,
@@ -85,6 +87,7 @@ impl Link {
             control: Vec::new(),
             is_dirty: false,
             last_error: None,
+            is_missed: false,
             is_challenged: false,
             last_flush: Time(0),
             is_gathering: false,

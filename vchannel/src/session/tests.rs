@@ -477,6 +477,34 @@ fn who_waits_between_small_messages_is_not_held_back_where_others_gather() {
     assert_eq!(gathers(&mut core), Gathers::No, "that is switched off");
 }
 
+#[test]
+fn copies_of_what_is_delivered_take_no_memory() {
+    let [one, other] = free_addresses();
+    let (_files, a, b) = pair("tcp", [&one, &other]);
+    let channel = a.channel("main").unwrap();
+    for count in [100, 1] {
+        for number in 1..=count {
+            let mut packing = channel.begin_packing(b.node()).unwrap();
+            packing
+                .pack_safer(&[1; 8000], ReceiveMode::Cheaper)
+                .unwrap();
+            if number == count {
+                packing.end_packing_delivered().unwrap();
+            } else {
+                packing.end_packing().unwrap();
+            }
+            // Of what nobody takes no more is delivered than a window.
+            if number % 10 == 0 {
+                let channel = b.channel("main").unwrap();
+                for _ in 0..10 {
+                    drop(channel.begin_unpacking().unwrap());
+                }
+            }
+        }
+        assert_eq!(a.inner().lock().out_flows[0].copies.pieces(), 1);
+    }
+}
+
 /// Where sending costs a call, longer ones do too.
 #[test]
 fn only_small_messages_gather_where_sending_is_storing() {
@@ -550,6 +578,7 @@ fn messages_of_up_to_16_kib_gather_whatever_their_blocks_are() {
         })
     };
     for (bytes, gathered) in [
+        (0, gathered(&|_| ())),
         (3800, safer(&[3800])),
         (4096, safer(&[4096])),
         (4096, cheaper(4096)),

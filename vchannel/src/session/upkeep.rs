@@ -203,9 +203,10 @@ impl Inner {
         driver.writable.retain(|(link, _)| *link != index);
         driver.deaf.retain(|(link, _)| *link != index);
         let mut core = self.lock();
-        let Some(link) = &core.links[index as usize] else {
+        let Some(link) = &mut core.links[index as usize] else {
             return;
         };
+        link.is_missed = !error.is_end();
         let (peer, network) = (link.request.peer, link.request.network);
         if error.is_end() {
             tracing::debug!(peer = core.cluster.node_name(peer), "link closed");

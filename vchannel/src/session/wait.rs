@@ -11,7 +11,7 @@
 //! | a caller that does not drive, on `changed` | [`wake_waiters`](Inner::wake_waiters) | anything changes that it may wait for |
 //! | | [`pass_the_wheel`](Inner::pass_the_wheel) | the driver leaves: one of them takes over |
 //! | the progress thread, parked | the [`ticker`](super::ticker), which [`wait`](Inner::wait) sees to when the last caller leaves | nobody has called for a tick, or messages are claimed without waiting |
-//! | | [`start_gathering`](Inner::start_gathering) | small messages are left for it to send |
+//! | | [`start_gathering`](Inner::start_gathering) | messages are left for it to send |
 //!
 //! Against lost wake-ups each sleeper says first that it will sleep, and then looks once more
 //! whether it should. What it looks at is behind the core's lock, and so is every change: a
