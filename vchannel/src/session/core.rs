@@ -38,11 +38,13 @@ pub(super) const GATHER_BYTES: usize = 32 << 10;
 /// costs is little beside what a longer one costs.
 const GATHERED_MESSAGE_BYTES: usize = 17 << 10;
 
-/// The same where sending is storing: a small one. Longer ones have a slot each, whoever sends them.
-const STORED_MESSAGE_BYTES: usize = HEADER_BYTES + SMALL_PAYLOAD_BYTES;
+/// Bytes of a small message at most. Where sending is storing, only such gather: longer ones have a slot
+/// each, whoever sends them.
+const SMALL_MESSAGE_BYTES: usize = HEADER_BYTES + SMALL_PAYLOAD_BYTES;
 
-/// How long the progress thread leaves a link to a packing thread that sends itself: what one
-/// processor has packed costs another dear to send.
+/// How long the progress thread leaves a link to a thread that packs small messages and sends them
+/// itself: what one processor has packed costs another dear to send. Of longer ones few gather, and
+/// what comes behind them need not wait for that.
 const STREAM: Duration = Duration::from_micros(200);
 
 /// Whether a message gathers with others.
@@ -451,7 +453,7 @@ impl Core {
         };
         let only_stores = link.output.as_ref().is_some_and(|it| it.only_stores());
         let most = if only_stores {
-            STORED_MESSAGE_BYTES
+            SMALL_MESSAGE_BYTES
         } else {
             GATHERED_MESSAGE_BYTES
         };
@@ -471,7 +473,9 @@ impl Core {
             if link.gathered < GATHER_BYTES {
                 return Gathers::Yes;
             }
-            link.streamed_at = Some(now());
+            if bytes <= SMALL_MESSAGE_BYTES {
+                link.streamed_at = Some(now());
+            }
             return Gathers::No;
         }
         if waited {
