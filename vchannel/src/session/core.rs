@@ -451,13 +451,10 @@ impl Core {
         let Some(link) = &mut self.links[link as usize] else {
             return Gathers::No;
         };
-        let only_stores = link.output.as_ref().is_some_and(|it| it.only_stores());
-        let most = if only_stores {
-            SMALL_MESSAGE_BYTES
-        } else {
-            GATHERED_MESSAGE_BYTES
-        };
-        if !self.settings.gather || bytes > most {
+        let only_stores = || link.output.as_ref().is_some_and(|it| it.only_stores());
+        let is_long =
+            bytes > GATHERED_MESSAGE_BYTES || (bytes > SMALL_MESSAGE_BYTES && only_stores());
+        if is_long || !self.settings.gather {
             return Gathers::No;
         }
         let waited = link.waits_before != self.waits;
