@@ -227,11 +227,13 @@ pub(crate) fn want(link: &Link) -> bool {
     link.try_output().is_none()
 }
 
-/// A lane that lends slots.
+/// A lane that lends slots, and takes no others.
 #[derive(Debug)]
 pub(crate) struct SlotSender {
     descriptor: UnixStream,
     wanting: Wanting,
+    /// Where those are that it has lent.
+    lent: Vec<usize>,
 }
 
 impl SlotSender {
@@ -239,6 +241,7 @@ impl SlotSender {
         Self {
             descriptor: UnixStream::pair().unwrap().0,
             wanting,
+            lent: Vec::new(),
         }
     }
 
@@ -258,10 +261,15 @@ impl LaneSender for SlotSender {
 
     fn try_lend(&mut self) -> Result<Option<LentSlot>, LaneError> {
         self.asked();
-        Ok(Some(LentSlot::detached(1 << 16)))
+        let slot = LentSlot::detached(1 << 16);
+        self.lent.push(slot.address());
+        Ok(Some(slot))
     }
 
-    fn commit(&mut self, _: LentSlot, _: usize) -> Result<(), LaneError> {
+    fn commit(&mut self, slot: LentSlot, _: usize) -> Result<(), LaneError> {
+        let at = self.lent.iter().position(|lent| *lent == slot.address());
+        let at = at.ok_or(LaneError::Misuse("a slot that another lane lent"))?;
+        self.lent.swap_remove(at);
         Ok(())
     }
 

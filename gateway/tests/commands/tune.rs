@@ -275,6 +275,11 @@ fn everybody_goes_back_when_the_tuner_is_killed() {
         process.wait_said(&["trial 2 of a0"]);
     }
     tuner.kill();
+    // Who measures meanwhile is told.
+    let bench = world.start_bench(&["pingpong", "--time", "50ms"]).end();
+    bench.succeeded();
+    let doubt = "not to be trusted: gw ran values that a tuner tries";
+    assert!(bench.stderr.contains(doubt), "{bench:?}");
     for process in [&gateway, &serve] {
         process.wait_said(&["back to the values of the file: the lease has ended"]);
     }

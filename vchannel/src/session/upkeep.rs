@@ -206,7 +206,7 @@ impl Inner {
         let Some(link) = &mut core.links[index as usize] else {
             return;
         };
-        link.is_missed = !error.is_end();
+        link.is_missed |= !error.is_end();
         let (peer, network) = (link.request.peer, link.request.network);
         if error.is_end() {
             tracing::debug!(peer = core.cluster.node_name(peer), "link closed");

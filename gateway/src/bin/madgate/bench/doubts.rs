@@ -9,6 +9,7 @@ use madgate_vchannel::cluster::WaitPolicy;
 use madgate_vchannel::{Cluster, NodeId};
 
 use crate::load::Load;
+use crate::service::seen::Seen;
 
 /// What was asked about the machine: the threads that never sleep there, and who else works.
 pub(crate) fn doubts(spinners: usize, load: Option<Load>) -> Vec<String> {
@@ -28,6 +29,18 @@ pub(crate) fn doubts(spinners: usize, load: Option<Load>) -> Vec<String> {
         ));
     }
     doubts
+}
+
+/// The gateways that do not run what their files say.
+pub(super) fn of_trials(seen: &[Seen]) -> impl Iterator<Item = String> {
+    let on_trial = seen.iter().filter(|seen| seen.on_trial);
+    on_trial.map(|seen| {
+        format!(
+            "{} ran values that a tuner tries, and not those of its file; it goes back to them when \
+             `madgate tune` ends, or has not been heard of for a while",
+            seen.gateway
+        )
+    })
 }
 
 /// Threads of these nodes that never sleep, of those that run on this machine as far as their
@@ -143,5 +156,12 @@ mod tests {
         assert!(doubts(1, Some(quiet)).is_empty());
         assert!(doubts(1, Some(busy))[0].contains("1.0 of 2 processors"));
         assert!(doubts(usize::MAX, None)[0].contains("never sleep"));
+        let seen = [("gw0", false), ("gw1", true)].map(|(gateway, on_trial)| Seen {
+            gateway: gateway.to_owned(),
+            on_trial,
+            ..Seen::default()
+        });
+        let of_trials: Vec<_> = of_trials(&seen).collect();
+        assert!(matches!(&of_trials[..], [one] if one.starts_with("gw1 ran values")));
     }
 }

@@ -215,6 +215,7 @@ impl Bench<'_> {
                 let seen = gateways.end()?;
                 let mut doubts = doubts::doubts(spinners, watch.end());
                 doubts.extend(figures.doubt());
+                doubts.extend(doubts::of_trials(&seen));
                 let partner = partner.name().to_owned();
                 let ends = [node.to_owned(), partner];
                 self.tell(ends, plan.time, figures, &seen, &doubts)?;
@@ -370,7 +371,8 @@ impl Bench<'_> {
             gateways.begin()?;
             let found = stream::many(&partners, size, plan.time)?;
             let seen = gateways.end()?;
-            let doubts = doubts::doubts(spinners, watch.end());
+            let mut doubts = doubts::doubts(spinners, watch.end());
+            doubts.extend(doubts::of_trials(&seen));
             let figures = Figures::Many(found);
             let ends = [nodes.join(","), to.join(",")];
             self.tell(ends, plan.time, figures, &seen, &doubts)?;

@@ -12,6 +12,7 @@ use super::order::{Answer, MAX_MESSAGE_BYTES, Order, Report};
 use super::pattern::{Check, Messages};
 use super::seen::Seen;
 use super::talk::{self, TalkError, answer_blocks};
+use crate::tunable::Trials;
 
 /// Messages that are sent between two looks whether it is enough.
 const SENT_PER_LOOK: usize = 64;
@@ -174,6 +175,7 @@ pub(crate) struct Meters {
     entries: Vec<Entry>,
     /// Of the gateway that this node is.
     observer: Option<Observer>,
+    trials: Arc<Trials>,
 }
 
 #[derive(Debug)]
@@ -225,10 +227,11 @@ pub(crate) struct Obeyed {
 
 impl Meters {
     /// None yet; `observer` is of the gateway that this node is.
-    pub(crate) const fn new(observer: Option<Observer>) -> Self {
+    pub(crate) const fn new(observer: Option<Observer>, trials: Arc<Trials>) -> Self {
         Self {
             entries: Vec::new(),
             observer,
+            trials,
         }
     }
 
@@ -286,7 +289,8 @@ impl Meters {
         }
         if let (Some(before), Some(observer)) = (&entry.watched, &self.observer) {
             let period = observer.counters().since(before);
-            return Some(Answer::Seen(Box::new(Seen::in_period(&period))));
+            let seen = Seen::in_period(&period, self.trials.are_on());
+            return Some(Answer::Seen(Box::new(seen)));
         }
         let report = lock(&entry.meter).report(0);
         Some(Answer::Report(report))

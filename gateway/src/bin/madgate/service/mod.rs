@@ -73,7 +73,7 @@ impl Service {
                 shared: Arc::clone(&shared),
                 stopping: Arc::clone(&stopping),
                 trials: Arc::clone(trials),
-                meters: Mutex::new(Meters::new(gateway.cloned())),
+                meters: Mutex::new(Meters::new(gateway.cloned(), Arc::clone(trials))),
                 hands: AtomicUsize::new(0),
                 _alive: alive.clone(),
             };

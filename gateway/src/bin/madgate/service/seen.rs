@@ -14,6 +14,9 @@ pub(crate) struct Seen {
     /// Its name.
     pub(crate) gateway: String,
     pub(crate) seconds: f64,
+    /// Whether it runs values that a tuner tries, and not those of its file.
+    #[serde(default)]
+    pub(crate) on_trial: bool,
     pub(crate) copies_per_frame: f64,
     /// Flows times the time that they had no credit, for want of promises ahead.
     pub(crate) parked_ahead_s: f64,
@@ -54,11 +57,12 @@ pub(crate) struct SeenPipeline {
 
 impl Seen {
     /// What happened in a period.
-    pub(crate) fn in_period(period: &Counters) -> Self {
+    pub(crate) fn in_period(period: &Counters, on_trial: bool) -> Self {
         let active = period.pipelines.iter().filter(|way| way.frames > 0);
         Self {
             gateway: String::new(),
             seconds: period.uptime.as_secs_f64(),
+            on_trial,
             copies_per_frame: period.copies_per_frame(),
             parked_ahead_s: period.parked_ahead.as_secs_f64(),
             parked_memory_s: period.parked_memory.as_secs_f64(),
@@ -134,10 +138,12 @@ pub(super) mod tests {
     /// What a gateway may say, in any words.
     pub(in crate::service) fn any_seen() -> impl Strategy<Value = Seen> {
         let figures = [(); 4].map(|()| measured());
-        (any::<String>(), figures, vec(any_pipeline(), 0..4)).prop_map(
-            |(gateway, [seconds, copies, ahead, memory], pipelines)| Seen {
+        let said = (any::<String>(), any::<bool>());
+        (said, figures, vec(any_pipeline(), 0..4)).prop_map(
+            |((gateway, on_trial), [seconds, copies, ahead, memory], pipelines)| Seen {
                 gateway,
                 seconds,
+                on_trial,
                 copies_per_frame: copies,
                 parked_ahead_s: ahead,
                 parked_memory_s: memory,
@@ -207,7 +213,7 @@ pub(super) mod tests {
             (way.frames, way.bytes) = (10, 1000);
             period.pipelines.push(way);
         }
-        let seen = Seen::in_period(&period);
+        let seen = Seen::in_period(&period, false);
         assert_eq!(seen.pipelines.len(), 1);
         assert_eq!(seen.pipelines[0].from, "left");
         assert_eq!(Seen::decode(&seen.encode()), Some(seen));

@@ -90,6 +90,11 @@ impl Trials {
         self.is_held.load(Ordering::Relaxed)
     }
 
+    /// Whether other values are in force than those of the file.
+    pub(crate) fn are_on(&self) -> bool {
+        self.turn().in_force.is_some()
+    }
+
     /// Where it is told that there may be a change.
     pub(crate) fn woken(&self) -> &Receiver<()> {
         &self.woken
