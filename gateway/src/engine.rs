@@ -71,7 +71,8 @@ pub(crate) struct Shared {
     pub(crate) ways: HashMap<LinkRequest, Arc<Link>>,
     /// Links that flows have asked for.
     pub(crate) asked: HashMap<LinkRequest, Asked>,
-    /// Of which the log says that they are gone, or cannot be had.
+    /// Of which the log says that they are gone, or cannot be had: no more than there are ways to
+    /// neighbours.
     pub(crate) missed: HashSet<LinkRequest>,
     pub(crate) pipelines: Pipelines,
     /// The most bytes that have waited in flows' queues at once.

@@ -7,7 +7,8 @@
 //!
 //! - [`core`] and [`arrival`]: everything that is known, behind one lock, without system
 //!   calls;
-//! - [`flush`]: from flows to lanes, and [`alone`] for small messages that nothing waits before;
+//! - [`copies`]: where blocks are whose memory was given back; [`flush`]: from flows to lanes, and
+//!   [`alone`] for small messages that nothing waits before;
 //!   [`driver`], [`followed`] and [`input`]: from lanes to flows;
 //! - [`arrival`], and [`whole`] for small messages where all is as usual: what frames change. A
 //!   message that somebody waits for goes straight to its receiver ([`goal::Sought`]), all others to

@@ -505,6 +505,52 @@ fn copies_of_what_is_delivered_take_no_memory() {
     }
 }
 
+#[test]
+fn copies_of_what_is_given_up_take_no_memory() {
+    let (_files, a, b) = pair("shm", ["a", "b"]);
+    let to = b.node();
+    drop(b);
+    let channel = a.channel("main").unwrap();
+    for _ in 0..100 {
+        let mut packing = channel.begin_packing(to).unwrap();
+        packing
+            .pack_safer(&[1; 8000], ReceiveMode::Cheaper)
+            .unwrap();
+        packing.end_packing().unwrap();
+    }
+    let mut core = a.inner().lock();
+    // Eight in a piece.
+    assert_eq!(core.out_flows[0].copies.pieces(), 13);
+    core.out_flows[0].flow.give_up();
+    core.note_failure(0, a.inner().now());
+    assert_eq!(core.out_flows[0].copies.pieces(), 1);
+}
+
+/// Of longer ones few gather, so that the next would wait after nearly each.
+#[test]
+fn only_what_comes_behind_small_messages_waits_for_their_packer() {
+    let (_files, a, b) = pair("shm", ["a", "b"]);
+    let index = unknown_link(&a, &b);
+    let mut core = a.inner().lock();
+    let waits = core.waits;
+    for (bytes, count, waits_for_packer) in [(16 << 10, 2, false), (1 << 10, 32, true)] {
+        let link = core.links[index as usize].as_mut().unwrap();
+        link.is_gathering = true;
+        link.waits_before = waits;
+        link.gathered = 0;
+        for _ in 1..count {
+            assert_eq!(core.gathers(index, bytes, || Time(7)), Gathers::Yes);
+        }
+        assert_eq!(core.gathers(index, bytes, || Time(7)), Gathers::No);
+        let link = core.links[index as usize].as_ref().unwrap();
+        assert_eq!(
+            link.streamed_at.is_some(),
+            waits_for_packer,
+            "{bytes} bytes"
+        );
+    }
+}
+
 /// Where sending costs a call, longer ones do too.
 #[test]
 fn only_small_messages_gather_where_sending_is_storing() {
@@ -586,6 +632,7 @@ fn messages_of_up_to_16_kib_gather_whatever_their_blocks_are() {
         (5008, safer(&[8, 5000])),
         (5008, safer(&[5000, 8])),
         (8000, safer(&[4000, 4000])),
+        (10_000, safer(&[5000, 5000])),
         (16 << 10, cheaper(16 << 10)),
     ] {
         let in_front = gathered.checked_sub(bytes);
