@@ -8,7 +8,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::wire::{BUNDLED_BYTES, DESCRIPTOR_BYTES, Descriptor, Flags, Header, WireError};
+use crate::wire::{DESCRIPTOR_BYTES, Descriptor, Flags, Header, WireError, first_bundled};
 
 /// Part of one block, as one frame carries it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -232,13 +232,9 @@ impl Reassembly {
         let mut of_message = *header;
         let mut messages = 0;
         let mut rest = payload;
-        while let Some((&length, behind)) = rest.split_first() {
-            let length = usize::from(length);
-            let fits = (DESCRIPTOR_BYTES..=BUNDLED_BYTES).contains(&length);
-            let (mut records, after) = behind
-                .split_at_checked(length)
-                .filter(|_| fits)
-                .ok_or(WireError::Bundle)?;
+        while !rest.is_empty() {
+            let at = first_bundled(rest)?;
+            let (mut records, after) = (&rest[at.clone()], &rest[at.end..]);
             self.next_block = 0;
             while let Some((descriptor, data)) = records.split_first_chunk::<DESCRIPTOR_BYTES>() {
                 let descriptor = Descriptor::parse(*descriptor)?;

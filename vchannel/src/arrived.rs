@@ -1,6 +1,6 @@
 //! A block where it has arrived.
 
-use crate::session::{Contents, SMALL_BLOCK_BYTES};
+use crate::session::{Contents, TINY_BLOCK_BYTES};
 
 /// A block that was [unpacked where it had arrived](crate::Unpacking::unpack_arrived): in memory of
 /// the network's, if it came over shared memory or remote write between two nodes, and otherwise in
@@ -22,8 +22,8 @@ pub struct ArrivedBlock {
 /// Where the bytes are.
 #[derive(Debug)]
 enum Memory {
-    /// Of a small message: here, so that none of it is allocated.
-    Here([u8; SMALL_BLOCK_BYTES]),
+    /// Of a tiny message: here, so that none of it is allocated.
+    Here([u8; TINY_BLOCK_BYTES]),
     /// One part after the other.
     Parts(Vec<Contents>),
 }
@@ -36,13 +36,13 @@ impl ArrivedBlock {
         }
     }
 
-    /// A block of `length` bytes, at most [`SMALL_BLOCK_BYTES`], that `copy` writes.
+    /// A block of `length` bytes, at most [`TINY_BLOCK_BYTES`], that `copy` writes.
     #[inline]
-    pub(crate) fn small<E>(
+    pub(crate) fn tiny<E>(
         length: usize,
         copy: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<Self, E> {
-        let mut bytes = [0; SMALL_BLOCK_BYTES];
+        let mut bytes = [0; TINY_BLOCK_BYTES];
         copy(&mut bytes[..length])?;
         Ok(Self {
             memory: Memory::Here(bytes),
@@ -120,7 +120,7 @@ mod tests {
             into.copy_from_slice(bytes);
             Ok::<(), ()>(())
         };
-        ArrivedBlock::small(bytes.len(), copy).unwrap()
+        ArrivedBlock::tiny(bytes.len(), copy).unwrap()
     }
 
     proptest! {
@@ -133,7 +133,7 @@ mod tests {
             let mut rest = Bytes::from(whole.clone());
             let parts = lengths.iter().map(|length| Contents::Shared(rest.split_to(*length)));
             let mut blocks = vec![ArrivedBlock::of_parts(parts.collect())];
-            if whole.len() <= SMALL_BLOCK_BYTES {
+            if whole.len() <= TINY_BLOCK_BYTES {
                 blocks.push(small(&whole));
             }
             let [start, end] = cuts.map(|cut| cut.min(whole.len()));

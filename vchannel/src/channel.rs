@@ -150,9 +150,8 @@ impl Channel {
         &self,
         within: Duration,
     ) -> Result<Option<Unpacking<'_>>, UnpackError> {
-        let deadline = Instant::now().checked_add(within);
         let mut unpacking = Unpacking::new(self);
-        let is_claimed = self.wait_to_claim(None, &mut unpacking, deadline);
+        let is_claimed = self.wait_to_claim(None, &mut unpacking, Some(within));
         Ok(is_claimed.then_some(unpacking))
     }
 
@@ -180,9 +179,8 @@ impl Channel {
         within: Duration,
     ) -> Result<Option<Unpacking<'_>>, UnpackError> {
         self.check_source(from)?;
-        let deadline = Instant::now().checked_add(within);
         let mut unpacking = Unpacking::new(self);
-        let is_claimed = self.wait_to_claim(Some(from), &mut unpacking, deadline);
+        let is_claimed = self.wait_to_claim(Some(from), &mut unpacking, Some(within));
         Ok(is_claimed.then_some(unpacking))
     }
 
@@ -251,13 +249,13 @@ impl Channel {
         self.session.cluster().node_name(node).to_owned()
     }
 
-    /// Waits for the next message, from one node or from anyone. Returns whether one came before the
-    /// deadline.
+    /// Waits for the next message, from one node or from anyone, for `within` at most. Returns whether one
+    /// came.
     fn wait_to_claim(
         &self,
         from: Option<NodeId>,
         unpacking: &mut Unpacking<'_>,
-        deadline: Option<Instant>,
+        within: Option<Duration>,
     ) -> bool {
         let inner = self.session.inner();
         let next = NextMessage {
@@ -265,6 +263,7 @@ impl Channel {
             from,
             unpacking,
         };
+        let deadline = || within.and_then(|within| Instant::now().checked_add(within));
         let claimed = inner.wait_for(deadline, None, next);
         if claimed == Some(HasChores(true)) {
             inner.flush_dirty();

@@ -43,6 +43,10 @@ fn messages_that_wait_for_their_receiver_share_frames() {
         let lengths = [8; 2000];
         let shared = after_a_wait(right, "", &lengths, 1, |b| receive_all(b, &lengths));
         assert!(shared < 100, "{shared}");
+        // Of these, twelve fit.
+        let longer = [256; 1200];
+        let shared = after_a_wait(right, "", &longer, 1, |b| receive_all(b, &longer));
+        assert!((100..200).contains(&shared), "{shared}");
         let off = "[endpoint]\nbundles = false";
         after_a_wait(right, off, &lengths, 2000, |b| receive_all(b, &lengths));
     }
@@ -54,7 +58,9 @@ fn messages_that_share_frames_and_such_that_do_not_keep_their_order() {
         let around: Vec<_> = (0..100).collect();
         let mut lengths = [&around[..], &[8, 5000, 8, 8, 200_000, 8, 3900, 8]].concat();
         lengths.extend_from_within(..);
+        // Tiny ones and others, one byte before them and two, in bundles and too long for one.
         lengths.extend([72, 73].repeat(100));
+        lengths.extend([119, 120, 8, 1248, 1249, 500].repeat(50));
         after_a_wait(right, "", &lengths, 1, |b| receive_all(b, &lengths));
     }
 }

@@ -3,13 +3,15 @@
 //! A message of a few bytes has a header six times as long, and all that every hop does with a
 //! frame is done for it alone. Where messages wait anyhow, because the link is busy or more
 //! of them are packed right now, one that is no larger than [`BUNDLED_BYTES`] joins the frame
-//! before it: its records go behind theirs, behind a byte that says how long they are. Nothing
+//! before it: its records go behind theirs, behind a byte or two that say how long they are. Nothing
 //! waits for others to join.
 
 use super::Outgoing;
 #[cfg(doc)]
 use crate::wire::BUNDLED_BYTES;
-use crate::wire::{CHARGE_PER_MESSAGE, HEADER_BYTES, SMALL_PAYLOAD_BYTES, encoded};
+use crate::wire::{
+    CHARGE_PER_MESSAGE, HEADER_BYTES, SMALL_PAYLOAD_BYTES, bundled, bundled_prefix_bytes, encoded,
+};
 
 /// The last frame of the tail, if it holds nothing but whole messages that others may join.
 ///
@@ -42,7 +44,11 @@ impl Joinable {
 
     /// Bytes that go in front of the records of its first message, when another joins.
     const fn prefix_bytes(&self) -> usize {
-        if self.messages == 1 { 1 } else { 0 }
+        if self.messages == 1 {
+            bundled_prefix_bytes(self.frame_bytes - HEADER_BYTES)
+        } else {
+            0
+        }
     }
 }
 
@@ -56,11 +62,8 @@ impl<D: Clone> Outgoing<D> {
         let Some(start) = self.tail.len().checked_sub(last.frame_bytes) else {
             return false;
         };
-        // No longer than what may be bundled.
-        let Ok(length) = u8::try_from(records.len()) else {
-            return false;
-        };
-        let added = last.prefix_bytes() + 1 + records.len();
+        let prefix_bytes = bundled_prefix_bytes(records.len());
+        let added = last.prefix_bytes() + prefix_bytes + records.len();
         let frame_bytes = last.frame_bytes + added;
         let charge = (frame_bytes - HEADER_BYTES) as u64 + last.further_charge();
         let has_room =
@@ -71,7 +74,7 @@ impl<D: Clone> Outgoing<D> {
         if last.messages == 1 {
             self.make_bundle(start);
         }
-        self.tail.extend_from_slice(&[length]);
+        bundled::push_prefix(&mut self.tail, records.len());
         self.tail.extend_from_slice(records);
         let messages = last.messages + 1;
         encoded::mark_bundle(&mut self.tail[start..], messages);
@@ -84,14 +87,12 @@ impl<D: Clone> Outgoing<D> {
         true
     }
 
-    /// The records of the one message in the frame at `start`, the last of the tail, get the byte
-    /// that says how long they are.
+    /// The records of the one message in the frame at `start`, the last of the tail, get in front
+    /// what says how long they are.
     fn make_bundle(&mut self, start: usize) {
         let first = start + HEADER_BYTES;
         let length = self.tail.len() - first;
-        self.tail.extend_from_slice(&[0]);
-        self.tail.copy_within(first..first + length, first + 1);
-        // No longer than what may be bundled.
-        self.tail[first] = u8::try_from(length).unwrap_or(u8::MAX);
+        bundled::push_prefix(&mut self.tail, length);
+        self.tail[first..].rotate_right(bundled_prefix_bytes(length));
     }
 }

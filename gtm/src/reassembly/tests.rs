@@ -74,8 +74,17 @@ const BUNDLE: Flags = Flags::BUNDLE.with(DESCRIBED).with(END);
 
 /// Messages as a bundle has them.
 fn bundle(messages: &[&[u8]]) -> Vec<u8> {
-    let with_length =
-        |records: &&[u8]| [&[u8::try_from(records.len()).unwrap()][..], records].concat();
+    let with_length = |records: &&[u8]| {
+        let length = u16::try_from(records.len()).unwrap();
+        let prefix = match u8::try_from(length) {
+            Ok(short @ ..0x80) => vec![short],
+            _ => vec![
+                u8::try_from(length & 0x7f).unwrap() | 0x80,
+                u8::try_from(length >> 7).unwrap(),
+            ],
+        };
+        [&prefix, *records].concat()
+    };
     messages.iter().flat_map(with_length).collect()
 }
 
@@ -83,21 +92,23 @@ fn bundle(messages: &[&[u8]]) -> Vec<u8> {
 fn one_frame_holds_several_messages() {
     let mut reassembly = Reassembly::default();
     let two = records(&[(2, b"ab"), (0, b"")]);
-    let longest = records(&[(72, &[9; 72])]);
+    let long = records(&[(120, &[9; 120])]);
+    let longest = records(&[(1248, &[5; 1248])]);
     assert_eq!(longest.len(), BUNDLED_BYTES);
-    let payload = bundle(&[&two, &longest, &records(&[(0, b"")])]);
-    let header = header(BUNDLE, u32::MAX, 0, 3, payload.len());
+    let payload = bundle(&[&two, &long, &longest, &records(&[(0, b"")])]);
+    let header = header(BUNDLE, u32::MAX, 0, 4, payload.len());
     let (taken, ends) = small(&mut reassembly, &header, &payload).unwrap();
     assert!(ends);
     let found: Vec<_> = taken
         .iter()
         .map(|(record, bytes)| (record.message, record.block, bytes.as_slice()))
         .collect();
-    let expected: [(u32, u32, &[u8]); 4] = [
+    let expected: [(u32, u32, &[u8]); 5] = [
         (u32::MAX, 0, b"ab"),
         (u32::MAX, 1, b""),
-        (0, 0, &[9; 72]),
-        (1, 0, b""),
+        (0, 0, &[9; 120]),
+        (1, 0, &[5; 1248]),
+        (2, 0, b""),
     ];
     assert_eq!(found, expected);
     assert_eq!(reassembly, Reassembly::default());
@@ -115,10 +126,10 @@ fn bundles_that_no_honest_source_sends() {
     // Another number of messages.
     assert_eq!(refused(&good, 3), malformed);
     assert_eq!(refused(&good, 1), malformed);
-    // One that is longer than the frame, one that is longer than any in a bundle, an empty one.
+    // One that is longer than the frame, one whose length has three bytes, an empty one.
     assert_eq!(refused(&good[..good.len() - 1], 2), malformed);
-    let long = records(&[(73, &[0; 73])]);
-    assert_eq!(refused(&bundle(&[&one, &long]), 2), malformed);
+    let three = [&good[..], &[0x8a, 0x80, 0], &one].concat();
+    assert_eq!(refused(&three, 3), malformed);
     assert_eq!(refused(&bundle(&[&one, &[]]), 2), malformed);
     // Blocks that end elsewhere than their message.
     let inside = Violation::EndsInsideBlock { message: 8 };

@@ -4,6 +4,7 @@
 //! ([`raw::RawHeader`]), and the small checked values made of it once at the edge
 //! ([`Header`], [`Descriptor`], [`Opening`]), which cannot hold nonsense.
 
+pub(crate) mod bundled;
 pub mod checksum;
 pub mod descriptor;
 pub(crate) mod encoded;
@@ -15,6 +16,7 @@ pub mod raw;
 #[cfg(test)]
 mod tests;
 
+pub use bundled::{bundled_prefix_bytes, first_bundled};
 pub use checksum::Coverage;
 pub use descriptor::{DESCRIPTOR_BYTES, Descriptor, ReceiveMode, SendMode};
 pub use encoded::first_frame_bytes;
@@ -49,7 +51,12 @@ pub const AHEAD_BYTES: usize = LEAD_BYTES + HEADER_BYTES + DESCRIPTOR_BYTES;
 
 const _: () = assert!(AHEAD_BYTES <= SMALL_PAYLOAD_BYTES);
 
-/// Bytes of the records of one message in a bundle at most: larger ones have frames of their own.
-pub const BUNDLED_BYTES: usize = 80;
+/// Messages whose records have more bytes are not bundled by their source: what they would save by it is
+/// little beside what is done with their bytes.
+pub const BUNDLED_BYTES: usize = 1256;
 
-const _: () = assert!(BUNDLED_BYTES <= u8::MAX as usize);
+// Three of them fit in a bundle.
+const _: () = assert!(
+    3 * (bundled_prefix_bytes(BUNDLED_BYTES) + BUNDLED_BYTES) as u64 + 2 * CHARGE_PER_MESSAGE
+        <= SMALL_PAYLOAD_BYTES as u64
+);

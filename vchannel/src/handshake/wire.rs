@@ -6,7 +6,7 @@ use super::error::HandshakeError;
 pub const MAGIC: [u8; 8] = *b"MADGATE\0";
 
 /// The version of the protocol: of the handshake after its preamble, and of frames.
-pub const PROTOCOL_VERSION: u16 = 5;
+pub const PROTOCOL_VERSION: u16 = 6;
 
 /// Bytes of the preamble, in every version.
 pub const PREAMBLE_BYTES: usize = MAGIC.len() + 2 + DIGEST_BYTES;

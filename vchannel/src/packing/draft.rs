@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use madgate_gtm::wire::{
     BUNDLED_BYTES, DESCRIPTOR_BYTES, Descriptor, Flags, HEADER_BYTES, ReceiveMode,
-    SMALL_PAYLOAD_BYTES, SendMode,
+    SMALL_PAYLOAD_BYTES, SendMode, bundled_prefix_bytes,
 };
 use parking_lot::MutexGuard;
 
@@ -328,7 +328,7 @@ impl<'a> Draft<'a> {
     /// `may_share` a frame what it adds to that.
     fn frames_bytes(&self, may_share: bool) -> usize {
         if may_share && (1..=BUNDLED_BYTES).contains(&self.scratch.len()) {
-            return 1 + self.scratch.len();
+            return bundled_prefix_bytes(self.scratch.len()) + self.scratch.len();
         }
         let held = self
             .held

@@ -5,10 +5,11 @@ mod tests;
 
 use std::collections::VecDeque;
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use madgate_gtm::Record;
-use madgate_gtm::wire::ReceiveMode;
+use madgate_gtm::wire::{ReceiveMode, first_bundled};
 
+use super::copies::Copies;
 use super::crumbs::Crumbs;
 use super::early::Early;
 use super::kept::{Contents, Parts};
@@ -44,9 +45,9 @@ enum Part {
     },
     /// A small message that came in one frame; taken out as a whole ([`Inbox::take_early`]).
     Whole { message: Early, charge: u64 },
-    /// Small messages that came in one frame, of which so many bytes are left, in the inbox's own
-    /// memory; taken out one by one ([`Inbox::take_early`]).
-    Bundle { bytes: usize, charge: u64 },
+    /// What is left of the small messages that came in one frame; taken out one by one
+    /// ([`Inbox::take_early`]).
+    Bundle { payload: Bytes, charge: u64 },
     /// Many small blocks of one frame; never at the front.
     Crumbs {
         blocks: Crumbs,
@@ -98,7 +99,9 @@ pub(crate) struct Inbox {
     /// What reading it gives back of the flow's credit.
     whole_charge: u64,
     parts: VecDeque<Part>,
-    /// Bytes of small parts, back to back.
+    /// Where small messages are that came whole.
+    copies: Copies,
+    /// Bytes of small parts of others, back to back.
     memory: VecDeque<u8>,
     /// Bytes of the part at the front that have been read.
     progress: usize,
@@ -174,10 +177,19 @@ impl Inbox {
         self.unfold_front();
     }
 
+    /// A small message that came as the payload of one frame, for who waits for it. The inbox is
+    /// empty.
+    #[inline]
+    pub(crate) fn hand_over(&mut self, records: &[u8], to: &mut Early) {
+        self.copies.begin_again();
+        to.set(records, &mut self.copies);
+    }
+
     /// Appends a small message that came as the payload of one frame, which cost `charge`.
     pub(crate) fn push_whole(&mut self, records: &[u8], charge: u64) {
+        self.prepare_copies();
         if self.is_empty() {
-            self.whole.set(records);
+            self.whole.set(records, &mut self.copies);
             self.whole_charge = charge;
             return;
         }
@@ -192,7 +204,7 @@ impl Inbox {
             charge: cost,
         }) = self.parts.back_mut()
         {
-            message.set(records);
+            message.set(records, &mut self.copies);
             *cost = charge;
         }
     }
@@ -200,9 +212,19 @@ impl Inbox {
     /// Appends the small messages in the payload of a bundle, which cost `charge` and was found to
     /// be right.
     pub(crate) fn push_bundle(&mut self, payload: &[u8], charge: u64) {
-        self.memory.extend(payload);
-        let bytes = payload.len();
-        self.parts.push_back(Part::Bundle { bytes, charge });
+        self.prepare_copies();
+        let payload = self.copies.of_bytes(payload);
+        self.parts.push_back(Part::Bundle { payload, charge });
+    }
+
+    /// Small messages are going to be copied.
+    #[inline]
+    fn prepare_copies(&mut self) {
+        if self.is_empty() {
+            self.copies.begin_again();
+        } else {
+            self.copies.leave_oldest();
+        }
     }
 
     /// Appends the blocks of a frame that is kept as it came.
@@ -242,14 +264,13 @@ impl Inbox {
         if let (true, Some(index)) = (vanishes, first) {
             let mut kept = 0;
             for (place, part) in self.parts.range(..index).enumerate() {
-                match part {
-                    Part::Block {
-                        record,
-                        outside: None,
-                        ..
-                    } => kept += record.length - if place == 0 { self.progress } else { 0 },
-                    Part::Bundle { bytes, .. } => kept += bytes,
-                    _ => {}
+                if let Part::Block {
+                    record,
+                    outside: None,
+                    ..
+                } = part
+                {
+                    kept += record.length - if place == 0 { self.progress } else { 0 };
                 }
             }
             self.memory.truncate(kept);
@@ -448,25 +469,25 @@ impl Inbox {
             return;
         }
         if self.whole.is_some() {
-            into.set(self.whole.records());
-            self.whole.clear();
+            into.take_over(&mut self.whole);
             self.consumed += self.whole_charge;
             self.ended = true;
             return;
         }
-        if let Some(Part::Whole { message, charge }) = self.parts.front() {
-            into.set(message.records());
-            self.consumed += charge;
+        if let Some(Part::Whole { message, charge }) = self.parts.front_mut() {
+            into.take_over(message);
+            self.consumed += *charge;
             self.ended = true;
             self.parts.pop_front();
             self.unfold_front();
             return;
         }
-        if let Some(Part::Bundle { bytes, charge }) = self.parts.front_mut() {
-            let length = usize::from(self.memory.pop_front().unwrap_or_default());
-            copy_front(&mut self.memory, into.fill(length));
-            *bytes -= 1 + length;
-            if *bytes == 0 {
+        if let Some(Part::Bundle { payload, charge }) = self.parts.front_mut() {
+            // It was found to be right.
+            let first = first_bundled(payload).unwrap_or(0..payload.len());
+            into.set_shared(payload, first.start, first.len());
+            payload.advance(first.end);
+            if payload.is_empty() {
                 self.consumed += *charge;
                 self.parts.pop_front();
                 self.unfold_front();

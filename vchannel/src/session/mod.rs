@@ -61,7 +61,7 @@ pub(crate) use self::arrival::Wanted;
 pub(crate) use self::copies::Copies;
 pub(crate) use self::core::{Core, Gathers};
 use self::driver::Driver;
-pub(crate) use self::early::{Early, SMALL_BLOCK_BYTES};
+pub(crate) use self::early::{Early, TINY_BLOCK_BYTES};
 pub(crate) use self::failures::Fate;
 pub(crate) use self::flows::Memory;
 pub(crate) use self::flush::class_of;

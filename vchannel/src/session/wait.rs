@@ -46,14 +46,16 @@ impl Inner {
         straight: Option<&mut Straight<'_>>,
         ready: impl FnMut(&mut Core) -> Option<R>,
     ) -> Option<R> {
-        self.wait_for(deadline, straight, ready)
+        self.wait_for(|| deadline, straight, ready)
     }
 
-    /// Waits until what is `sought` is found, driving the links meanwhile; `None` after `deadline`. A payload for the block that `straight` names goes straight there, unless
-    /// the settings say otherwise; when that block is full the wait ends too, with `None`.
+    /// Waits until what is `sought` is found, driving the links meanwhile; `None` after `deadline`,
+    /// for which nobody is asked where it is found at once. A payload for the block that `straight`
+    /// names goes straight there, unless the settings say otherwise; when that block is full the wait
+    /// ends too, with `None`.
     pub(crate) fn wait_for<S: Sought>(
         &self,
-        deadline: Option<Instant>,
+        deadline: impl FnOnce() -> Option<Instant>,
         mut straight: Option<&mut Straight<'_>>,
         mut sought: S,
     ) -> Option<S::Found> {
@@ -74,6 +76,7 @@ impl Inner {
             }
             driver
         };
+        let deadline = deadline();
         let mut waiting = Waiting::new(sought);
         loop {
             let begun = driver.take();

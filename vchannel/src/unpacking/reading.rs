@@ -9,7 +9,7 @@ use crate::channel::Channel;
 use crate::cluster::NodeId;
 use crate::error::UnpackError;
 use crate::session::{
-    Broken, Core, Early, Inbox, Packed, Parts, SMALL_BLOCK_BYTES, Straight, Taken, Wanted,
+    Broken, Contents, Core, Early, Inbox, Packed, Parts, Straight, TINY_BLOCK_BYTES, Taken, Wanted,
 };
 
 /// A message that is being unpacked: whose it is, and what is there of it.
@@ -148,14 +148,13 @@ impl<'a> Reading<'a> {
         length: usize,
         receive: ReceiveMode,
     ) -> Result<ArrivedBlock, UnpackError> {
-        if length > SMALL_BLOCK_BYTES {
-            let wanted = Packed::Block {
-                length: length as u64,
-                receive,
-            };
-            return Err(self.mismatch(self.early.peek(), wanted));
+        if length <= TINY_BLOCK_BYTES {
+            return ArrivedBlock::tiny(length, |into| self.fill(into, receive));
         }
-        ArrivedBlock::small(length, |into| self.fill(into, receive))
+        self.check_next(length, receive)?;
+        let mut block = vec![0; length];
+        self.fill(&mut block, receive)?;
+        Ok(ArrivedBlock::of_parts(vec![Contents::Shared(block.into())]))
     }
 
     pub(super) fn next_block(&mut self) -> Result<Option<(u64, ReceiveMode)>, UnpackError> {

@@ -6,7 +6,7 @@ use madgate_vchannel::{ArrivedBlock, Channel, Packed, ReceiveMode, UnpackError};
 use crate::support::{ALL, Nodes, Protocol, pattern, send};
 
 /// Small, a fragment, and several of them.
-const LENGTHS: [usize; 7] = [0, 1, 40, 4_000, 100_000, 262_144, 5 << 20];
+const LENGTHS: [usize; 8] = [0, 1, 40, 1_000, 4_000, 100_000, 262_144, 5 << 20];
 
 fn bytes_of(block: &ArrivedBlock) -> Vec<u8> {
     let mut bytes = vec![0; block.len()];
@@ -130,7 +130,7 @@ fn a_block_outlives_its_sender_and_its_session() {
 fn another_block_than_was_packed_is_a_mismatch_and_the_right_call_can_follow() {
     for protocol in ALL {
         let nodes = Nodes::open(protocol, 2, "");
-        for length in [8, 100_000] {
+        for length in [8, 1_000, 100_000] {
             let sender = send(&nodes, 0, 1, vec![(pattern(1, length), Express)]);
             let there = nodes.channel(1);
             let mut unpacking = there.begin_unpacking().expect("begins");

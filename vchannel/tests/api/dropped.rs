@@ -148,10 +148,10 @@ fn a_message_forgotten_half_unpacked_blocks_its_own_flow_and_nothing_else() {
             &nodes,
             0,
             1,
-            vec![(vec![1; 100], Cheaper), (vec![2; 100], Cheaper)],
+            vec![(vec![1; 5000], Cheaper), (vec![2; 5000], Cheaper)],
         );
         {
-            let mut into = [0; 100];
+            let mut into = [0; 5000];
             let mut unpacking = there.begin_unpacking().expect("begins");
             unpacking
                 .unpack_cheaper(&mut into)

@@ -61,7 +61,8 @@ fn messages_that_wait_share_a_frame() {
     assert_eq!(frames.len(), 1);
     let (header, payload) = &frames[0];
     assert_eq!((header.flags, header.offset), (ONE.with(Flags::BUNDLE), 3));
-    assert_eq!(payload.len(), 3 + 16 + 8 + BUNDLED_BYTES);
+    // The length of the longest takes two bytes.
+    assert_eq!(payload.len(), 4 + 16 + 8 + BUNDLED_BYTES);
     let frame_bytes = u64::try_from(HEADER_BYTES + payload.len()).unwrap();
     assert_eq!(kept, frame_bytes);
     assert_eq!(read(&frames), [(1, 8), (2, 0), (3, BUNDLED_BYTES - 8)]);
@@ -75,6 +76,32 @@ fn messages_that_wait_share_a_frame() {
     assert!((1..4).all(|message| source.outgoing.is_delivered(message)));
     assert!(!source.outgoing.is_delivered(4));
     assert_eq!(source.outgoing.retained_bytes(), 0);
+}
+
+#[test]
+fn messages_of_any_length_share_frames() {
+    let most = BUNDLED_BYTES - 8;
+    // With the bytes that say how long both are.
+    for (pair, prefixes) in [
+        ([119, 119], 2),
+        ([119, 120], 3),
+        ([120, 119], 3),
+        ([120, 120], 4),
+        ([most, most], 4),
+    ] {
+        let mut source = sharing(10_000);
+        for bytes in pair {
+            push(&mut source, bytes);
+        }
+        let frames = source.frames();
+        assert_eq!(frames.len(), 1, "{pair:?}");
+        let (header, payload) = &frames[0];
+        let records: usize = pair.iter().map(|bytes| 8 + bytes).sum();
+        assert_eq!((header.offset, payload.len()), (2, prefixes + records));
+        assert_eq!(read(&frames), [(1, pair[0]), (2, pair[1])]);
+        let at_most = u64::try_from(SMALL_PAYLOAD_BYTES).unwrap() + CHARGE_PER_FRAME;
+        assert!(header.charge() <= at_most);
+    }
 }
 
 #[test]

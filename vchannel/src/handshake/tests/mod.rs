@@ -318,7 +318,7 @@ fn what_is_said_in_clear_is_fixed() {
     let (initiator, _) = pair(&fixture);
     let output = initiator.output();
     assert_eq!(output[..8], *b"MADGATE\0");
-    assert_eq!(output[8..10], [5, 0]);
+    assert_eq!(output[8..10], [6, 0]);
     assert_eq!(output[10..42], fixture.cluster.digest());
     // A message of an ephemeral key, the hello and a tag.
     assert_eq!(output[42..45], [1, 80, 0]);

@@ -15,7 +15,14 @@ fn descriptor(length: usize) -> Descriptor {
 fn bundle(messages: &[(usize, u8)]) -> Vec<u8> {
     let mut payload = Vec::new();
     for &(length, fill) in messages {
-        payload.push(u8::try_from(8 + length).unwrap());
+        match u8::try_from(8 + length) {
+            Ok(bytes @ ..0x80) => payload.push(bytes),
+            // As long as this many, and two bytes say so.
+            _ => {
+                let [low, high] = u16::try_from(8 + length).unwrap().to_le_bytes();
+                payload.extend([low | 0x80, high << 1 | low >> 7]);
+            }
+        }
         payload.extend_from_slice(&descriptor(length).to_bytes());
         payload.extend(std::iter::repeat_n(fill, length));
     }
@@ -54,11 +61,12 @@ fn take(inbox: &mut Inbox, length: usize) -> Option<Vec<u8>> {
 #[test]
 fn messages_of_a_bundle_come_out_one_by_one() {
     let mut inbox = Inbox::default();
-    inbox.push_bundle(&bundle(&[(8, 1), (0, 0), (72, 3)]), CHARGE);
+    inbox.push_bundle(&bundle(&[(8, 1), (0, 0), (1248, 8), (72, 3)]), CHARGE);
     push_part(&mut inbox, 3, 2, &[4; 2], true);
     inbox.push_bundle(&bundle(&[(1, 5), (2, 6)]), CHARGE);
     assert_eq!(take(&mut inbox, 8), Some(vec![1; 8]));
     assert_eq!(take(&mut inbox, 0), Some(vec![]));
+    assert_eq!(take(&mut inbox, 1248), Some(vec![8; 1248]));
     assert_eq!(inbox.take_consumed(), 0, "its frame is still there");
     assert_eq!(take(&mut inbox, 72), Some(vec![3; 72]));
     assert_eq!(inbox.take_consumed(), CHARGE);
@@ -117,21 +125,53 @@ fn a_message_that_is_discarded_ends_before_a_bundle() {
 fn whole_messages_come_out_in_their_order_whatever_they_are_among() {
     let mut inbox = Inbox::default();
     let whole = |length: usize, fill: u8| bundle(&[(length, fill)])[1..].to_vec();
+    let long = |length: usize, fill: u8| bundle(&[(length, fill)])[2..].to_vec();
     inbox.push_whole(&whole(8, 1), CHARGE);
     assert!(!inbox.is_empty());
     inbox.push_whole(&whole(3, 2), CHARGE);
     push_part(&mut inbox, 2, 2, &[3; 2], true);
+    inbox.push_whole(&long(3896, 6), CHARGE);
     inbox.push_whole(&whole(0, 0), CHARGE);
     // A message that has begun behind them, and vanishes, takes none of them with it.
     push_part(&mut inbox, 4, 9, &[4; 5], false);
     inbox.break_message(4, false, Broken::Aborted);
-    for (length, fill) in [(8, 1), (3, 2), (2, 3), (0, 0)] {
+    for (length, fill) in [(8, 1), (3, 2), (2, 3), (3896, 6), (0, 0)] {
         assert_eq!(take(&mut inbox, length), Some(vec![fill; length]));
     }
     assert!(inbox.is_empty());
-    assert_eq!(inbox.take_consumed(), 5 * CHARGE);
+    assert_eq!(inbox.take_consumed(), 6 * CHARGE);
     // With nothing else there the next one is first again.
     inbox.push_whole(&whole(72, 5), CHARGE);
     assert_eq!(take(&mut inbox, 72), Some(vec![5; 72]));
+    inbox.push_whole(&long(500, 7), CHARGE);
+    assert_eq!(take(&mut inbox, 500), Some(vec![7; 500]));
     assert_eq!(take(&mut inbox, 1), None);
+}
+
+/// Who has taken a message out may keep it while others come.
+#[test]
+fn a_message_that_was_taken_out_stays_as_it_is() {
+    let mut inbox = Inbox::default();
+    let mut kept = Vec::new();
+    for fill in 0..200 {
+        if fill % 3 == 0 {
+            inbox.push_whole(&bundle(&[(1000, fill)])[2..], CHARGE);
+        } else {
+            inbox.push_bundle(&bundle(&[(1000, fill), (1000, fill)]), CHARGE);
+        }
+        inbox.begin_message();
+        let mut early = Early::none();
+        inbox.take_early(&mut early);
+        kept.push((fill, early));
+        if fill % 3 != 0 {
+            assert_eq!(take(&mut inbox, 1000), Some(vec![fill; 1000]));
+        }
+        assert!(inbox.is_empty());
+        kept.retain(|(of, _)| of + 40 > fill || of % 7 == 0);
+    }
+    for (fill, early) in &mut kept {
+        let mut block = [0; 1000];
+        let taken = early.take(ReceiveMode::Cheaper, &mut block);
+        assert_eq!((taken, block), (Taken::Block(1000), [*fill; 1000]));
+    }
 }

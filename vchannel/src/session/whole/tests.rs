@@ -2,10 +2,11 @@
 
 use std::net::Ipv4Addr;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use madgate_gtm::Header;
 use madgate_gtm::wire::{
-    CHARGE_PER_FRAME, Coverage, Descriptor, Flags, Kind, ReceiveMode, Refusal, SendMode, checksum,
+    CHARGE_PER_FRAME, Coverage, DESCRIPTOR_BYTES, Descriptor, Flags, Kind, ReceiveMode, Refusal,
+    SMALL_PAYLOAD_BYTES, SendMode, checksum,
 };
 
 use super::super::arrival::tests::{Scene, described};
@@ -153,12 +154,19 @@ fn the_first_of_a_batch_goes_to_who_waits_and_all_of_it_counts_for_what_is_sent(
 
 #[test]
 fn a_whole_message_goes_straight_to_who_waits_for_it_and_for_nothing_before_it() {
+    // A tiny one, and the longest.
+    for length in [8, SMALL_PAYLOAD_BYTES - DESCRIPTOR_BYTES] {
+        a_message_goes_straight(length);
+    }
+}
+
+fn a_message_goes_straight(length: usize) {
     let scene = Scene::new();
     let mut core = scene.session.inner().lock();
     scene.open(&mut core, 7);
     let flow = core.in_by_key[&scene.key];
     let channel = scene.session.channel("main").unwrap();
-    let payload = described(8, 8);
+    let payload = described(length as u64, length);
     let charge = payload.len() as u64 + CHARGE_PER_FRAME;
     let mut header = scene.header(7, 0, &payload);
     header.flags = Flags::END.with(Flags::DESCRIBED).with(Flags::HEADER_ONLY);
@@ -179,11 +187,11 @@ fn a_whole_message_goes_straight_to_who_waits_for_it_and_for_nothing_before_it()
             unpacking: &mut unpacking,
         };
         next.offer(core, &message)?;
-        let mut block = [0; 8];
-        unpacking.unpack_cheaper(&mut block).unwrap();
+        let block = unpacking.unpack_owned(length, ReceiveMode::Cheaper);
         unpacking.end_unpacking().unwrap();
-        Some(block)
+        Some(block.unwrap())
     };
+    let there = Some(BytesMut::from(&vec![2; length][..]));
     assert_eq!(offer(&mut core, ChannelId(id.0 + 1), None), None);
     assert_eq!(offer(&mut core, id, Some(scene.session.node())), None);
     core.channels[id.index()].flows.push_back(flow);
@@ -199,7 +207,7 @@ fn a_whole_message_goes_straight_to_who_waits_for_it_and_for_nothing_before_it()
     scene.flow(&mut core).inbox.begin_message();
 
     let (promised, claimed) = (core.budget.promised(), core.messages_claimed);
-    assert_eq!(offer(&mut core, id, None), Some([2; 8]));
+    assert_eq!(offer(&mut core, id, None), there);
     assert_eq!(core.messages_claimed, claimed + 1);
     assert_eq!(
         core.budget.promised(),
@@ -224,7 +232,7 @@ fn a_whole_message_goes_straight_to_who_waits_for_it_and_for_nothing_before_it()
     );
     core.channels[id.index()].flows.push_back(message.flow);
     let source = NodeId(scene.key.source);
-    assert_eq!(offer(&mut core, id, Some(source)), Some([2; 8]));
+    assert_eq!(offer(&mut core, id, Some(source)), there);
 }
 
 #[test]

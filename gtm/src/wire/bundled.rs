@@ -1,0 +1,91 @@
+//! How long the messages in a bundle are: each has one or two bytes in front that say so, seven bits
+//! in each, the lower ones first, as in LEB128. In the first of two the highest bit is set.
+
+use std::ops::Range;
+
+use bytes::{BufMut, BytesMut};
+
+use super::{DESCRIPTOR_BYTES, SMALL_PAYLOAD_BYTES, WireError};
+
+/// What one byte can say.
+const SHORT_MOST: usize = 0x7f;
+/// Says that another byte follows.
+const MORE: u8 = 0x80;
+
+const _: () = assert!(SMALL_PAYLOAD_BYTES < 1 << 14, "two bytes are enough");
+
+/// Bytes in front of a message in a bundle whose records have so many.
+#[must_use]
+pub const fn bundled_prefix_bytes(records: usize) -> usize {
+    if records <= SHORT_MOST { 1 } else { 2 }
+}
+
+/// Appends what is in front of a message in a bundle whose records have so many bytes.
+#[inline]
+pub(crate) fn push_prefix(payload: &mut BytesMut, records: usize) {
+    debug_assert!(records <= SMALL_PAYLOAD_BYTES);
+    let [low, ..] = records.to_le_bytes();
+    let [high, ..] = (records >> 7).to_le_bytes();
+    // Each of a length that is known here.
+    match bundled_prefix_bytes(records) {
+        1 => payload.put_u8(low),
+        _ => payload.extend_from_slice(&[low | MORE, high]),
+    }
+}
+
+/// Where the records of the first message are in what is left of a bundle's payload. The next message
+/// begins behind them.
+///
+/// # Errors
+/// [`WireError::Bundle`] when they are not all there, too few to be any, or their length is said in
+/// more bytes than it takes.
+#[inline]
+pub fn first_bundled(payload: &[u8]) -> Result<Range<usize>, WireError> {
+    let (start, length) = match *payload {
+        [short @ ..MORE, ..] => (1, usize::from(short)),
+        [low, high @ 1..MORE, ..] => (2, usize::from(low ^ MORE) | usize::from(high) << 7),
+        _ => return Err(WireError::Bundle),
+    };
+    let end = start + length;
+    if length >= DESCRIPTOR_BYTES && end <= payload.len() {
+        Ok(start..end)
+    } else {
+        Err(WireError::Bundle)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_length_is_read_as_it_was_written() {
+        for length in DESCRIPTOR_BYTES..=SMALL_PAYLOAD_BYTES {
+            let mut payload = BytesMut::new();
+            push_prefix(&mut payload, length);
+            let bytes = payload.len();
+            assert_eq!(bytes, bundled_prefix_bytes(length));
+            payload.resize(bytes + length + 3, 0);
+            assert_eq!(first_bundled(&payload), Ok(bytes..bytes + length));
+            payload.truncate(bytes + length - 1);
+            assert_eq!(first_bundled(&payload), Err(WireError::Bundle), "{length}");
+        }
+        assert_eq!([127, 128].map(bundled_prefix_bytes), [1, 2]);
+    }
+
+    #[test]
+    fn what_is_no_length_is_refused() {
+        let rest = [0; 20];
+        let with_rest = |prefix: &[u8]| first_bundled(&[prefix, &rest].concat());
+        assert_eq!(with_rest(&[8]), Ok(1..9));
+        // No records, or a part of a descriptor.
+        assert_eq!(with_rest(&[0]), Err(WireError::Bundle));
+        assert_eq!(with_rest(&[7]), Err(WireError::Bundle));
+        // Two bytes for what one can say, and the first of three.
+        assert_eq!(with_rest(&[0x88, 0]), Err(WireError::Bundle));
+        assert_eq!(with_rest(&[0x88, 0x80, 1]), Err(WireError::Bundle));
+        // The first of two, and nothing at all.
+        assert_eq!(first_bundled(&[0x88]), Err(WireError::Bundle));
+        assert_eq!(first_bundled(&[]), Err(WireError::Bundle));
+    }
+}
