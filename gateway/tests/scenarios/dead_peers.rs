@@ -19,8 +19,10 @@ const SESSION: &str = "link_timeout = \"2s\"";
 /// may have looked at the clock before it, and have been kept from its processor since.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Bytes of small messages, and of messages that are always in the middle.
+/// Bytes of messages that share frames, of such that share calls, of messages that are always in the
+/// middle, and of some between.
 const SMALL: u64 = 100;
+const GATHERED: u64 = 6000;
 const LARGE: u64 = 2 << 30;
 const MIDDLING: u64 = 3_000_000;
 
@@ -196,6 +198,11 @@ fn a_receiver_dies_among_small_messages() {
 }
 
 #[test]
+fn a_receiver_dies_among_messages_that_gather() {
+    receiver_dies(TCP, GATHERED);
+}
+
+#[test]
 fn a_receiver_dies_in_a_large_message() {
     receiver_dies(TCP, LARGE);
 }
@@ -247,6 +254,11 @@ fn a_sender_dies_among_small_messages() {
     for protocols in [&[TCP], &MIXED[..]].concat() {
         sender_dies(protocols, SMALL);
     }
+}
+
+#[test]
+fn a_sender_dies_among_messages_that_gather() {
+    sender_dies(TCP, GATHERED);
 }
 
 #[test]
@@ -322,9 +334,11 @@ struct Streams {
 }
 
 /// Who sends what to whom.
-const STREAMS: [(&str, &str, u64); 4] = [
+const STREAMS: [(&str, &str, u64); 6] = [
     ("a0", "b0", SMALL),
     ("b0", "a0", SMALL),
+    ("a0", "b0", GATHERED),
+    ("b0", "a0", GATHERED),
     ("a0", "b0", MIDDLING),
     ("b0", "a0", MIDDLING),
 ];
@@ -366,7 +380,7 @@ impl Streams {
 /// were checked as it came.
 fn arrives_once(node: &mut Process, peer: &mut Process) {
     let mut total = 0;
-    for bytes in [SMALL, MIDDLING] {
+    for bytes in [SMALL, GATHERED, MIDDLING] {
         node.tell(&format!("halt {bytes}"));
         let ended = node.hear(&format!("ended {bytes}"));
         total += ended.parse::<u64>().expect("no error");
