@@ -8,7 +8,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::wire::{DESCRIPTOR_BYTES, Descriptor, Flags, Header, WireError, first_bundled};
+use crate::wire::{DESCRIPTOR_BYTES, Descriptor, Flags, Header, WireError, bundled};
 
 /// Part of one block, as one frame carries it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -233,7 +233,7 @@ impl Reassembly {
         let mut messages = 0;
         let mut rest = payload;
         while !rest.is_empty() {
-            let at = first_bundled(rest)?;
+            let at = bundled::first(rest)?;
             let (mut records, after) = (&rest[at.clone()], &rest[at.end..]);
             self.next_block = 0;
             while let Some((descriptor, data)) = records.split_first_chunk::<DESCRIPTOR_BYTES>() {

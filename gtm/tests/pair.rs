@@ -134,7 +134,7 @@ impl Source {
         let message = self.outgoing.begin_message();
         let mut whole = Vec::new();
         let mut records = Vec::new();
-        let is_tiny = !abort
+        let is_small = !abort
             && (1..=BUNDLED_BYTES).contains(&blocks.iter().map(|(length, _)| 8 + length).sum())
             && blocks.iter().all(|(_, lent)| !lent);
         for (number, (length, lent)) in blocks.iter().enumerate() {
@@ -151,7 +151,7 @@ impl Source {
                     .push_block(message, block, descriptor, bytes, false);
             } else {
                 let record = [&descriptor.to_bytes()[..], &bytes].concat();
-                if is_tiny {
+                if is_small {
                     records.extend_from_slice(&record);
                 } else {
                     self.outgoing
@@ -159,7 +159,7 @@ impl Source {
                 }
             }
         }
-        if is_tiny {
+        if is_small {
             let flags = Flags::DESCRIBED.with(Flags::END);
             self.outgoing.push_frame(flags, message, 0, &records);
         } else if abort {

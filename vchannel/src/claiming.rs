@@ -43,7 +43,7 @@ impl Sought for NextMessage<'_, '_> {
         }
         core.messages_claimed = core.messages_claimed.wrapping_add(1);
         let early = self.unpacking.claim(message.flow, NodeId(flow.source));
-        flow.inbox.hand_over(message.records, early);
+        early.set(message.records);
         flow.flow.consume(message.charge, &mut core.budget);
         Some(HasChores(false))
     }

@@ -260,7 +260,22 @@ fn bundles_that_come_apart(scene: &mut Scene) {
             "a message of a bundle without a block",
             [good(), vec![0; 9]],
         ),
-        ("a long message of a bundle", [good(), bundled(81, 73, 73)]),
+        (
+            "a message of a bundle as long as nothing is",
+            [good(), vec![0x90, 0x80, 1]],
+        ),
+        (
+            "a message of a bundle whose length is said in vain",
+            [good(), [&[0x90, 0], &good()[1..]].concat()],
+        ),
+        (
+            "a message of a bundle whose length is cut",
+            [good(), [&good()[..], &[0x90]].concat()],
+        ),
+        (
+            "a long message of a bundle that is not there",
+            [good(), [&[0x80, 0x1e], &good()[1..]].concat()],
+        ),
         (
             "a message of a bundle that is cut",
             [good(), bundled(16, 40, 8)],

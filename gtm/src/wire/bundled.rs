@@ -33,21 +33,37 @@ pub(crate) fn push_prefix(payload: &mut BytesMut, records: usize) {
     }
 }
 
+/// How many bytes the records of a message in a bundle have, which begins with these two.
+///
+/// # Errors
+/// [`WireError::Bundle`] when they are too few to be any, or too many to be said in two bytes, or are
+/// said in more bytes than it takes.
+#[inline]
+pub fn bundled_bytes(begin: [u8; 2]) -> Result<usize, WireError> {
+    let records = match begin {
+        [short @ ..MORE, _] => usize::from(short),
+        [low, high @ 1..MORE] => usize::from(low ^ MORE) | usize::from(high) << 7,
+        _ => return Err(WireError::Bundle),
+    };
+    if records >= DESCRIPTOR_BYTES {
+        Ok(records)
+    } else {
+        Err(WireError::Bundle)
+    }
+}
+
 /// Where the records of the first message are in what is left of a bundle's payload. The next message
 /// begins behind them.
 ///
 /// # Errors
-/// [`WireError::Bundle`] when they are not all there, too few to be any, or their length is said in
-/// more bytes than it takes.
+/// As [`bundled_bytes`], and when they are not all there.
 #[inline]
-pub fn first_bundled(payload: &[u8]) -> Result<Range<usize>, WireError> {
-    let (start, length) = match *payload {
-        [short @ ..MORE, ..] => (1, usize::from(short)),
-        [low, high @ 1..MORE, ..] => (2, usize::from(low ^ MORE) | usize::from(high) << 7),
-        _ => return Err(WireError::Bundle),
-    };
-    let end = start + length;
-    if length >= DESCRIPTOR_BYTES && end <= payload.len() {
+pub(crate) fn first(payload: &[u8]) -> Result<Range<usize>, WireError> {
+    let begin = payload.first_chunk().ok_or(WireError::Bundle)?;
+    let records = bundled_bytes(*begin)?;
+    let start = bundled_prefix_bytes(records);
+    let end = start + records;
+    if end <= payload.len() {
         Ok(start..end)
     } else {
         Err(WireError::Bundle)
@@ -66,9 +82,9 @@ mod tests {
             let bytes = payload.len();
             assert_eq!(bytes, bundled_prefix_bytes(length));
             payload.resize(bytes + length + 3, 0);
-            assert_eq!(first_bundled(&payload), Ok(bytes..bytes + length));
+            assert_eq!(first(&payload), Ok(bytes..bytes + length));
             payload.truncate(bytes + length - 1);
-            assert_eq!(first_bundled(&payload), Err(WireError::Bundle), "{length}");
+            assert_eq!(first(&payload), Err(WireError::Bundle), "{length}");
         }
         assert_eq!([127, 128].map(bundled_prefix_bytes), [1, 2]);
     }
@@ -76,7 +92,7 @@ mod tests {
     #[test]
     fn what_is_no_length_is_refused() {
         let rest = [0; 20];
-        let with_rest = |prefix: &[u8]| first_bundled(&[prefix, &rest].concat());
+        let with_rest = |prefix: &[u8]| first(&[prefix, &rest].concat());
         assert_eq!(with_rest(&[8]), Ok(1..9));
         // No records, or a part of a descriptor.
         assert_eq!(with_rest(&[0]), Err(WireError::Bundle));
@@ -85,7 +101,7 @@ mod tests {
         assert_eq!(with_rest(&[0x88, 0]), Err(WireError::Bundle));
         assert_eq!(with_rest(&[0x88, 0x80, 1]), Err(WireError::Bundle));
         // The first of two, and nothing at all.
-        assert_eq!(first_bundled(&[0x88]), Err(WireError::Bundle));
-        assert_eq!(first_bundled(&[]), Err(WireError::Bundle));
+        assert_eq!(first(&[0x88]), Err(WireError::Bundle));
+        assert_eq!(first(&[]), Err(WireError::Bundle));
     }
 }

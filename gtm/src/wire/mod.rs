@@ -16,7 +16,7 @@ pub mod raw;
 #[cfg(test)]
 mod tests;
 
-pub use bundled::{bundled_prefix_bytes, first_bundled};
+pub use bundled::{bundled_bytes, bundled_prefix_bytes};
 pub use checksum::Coverage;
 pub use descriptor::{DESCRIPTOR_BYTES, Descriptor, ReceiveMode, SendMode};
 pub use encoded::first_frame_bytes;

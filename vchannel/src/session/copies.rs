@@ -1,6 +1,5 @@
-//! Copies that are used up in the order in which they were made, many in one piece of memory, which is
-//! used again once all of them are: of blocks whose memory was given back before they are delivered, and
-//! of small messages that wait to be unpacked.
+//! Copies of blocks whose memory was given back before they are delivered: many in one piece of
+//! memory, which is used again once all of them are.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -16,13 +15,8 @@ const PIECE_BYTES: usize = 64 << 10;
 /// in steps of half of that.
 const SPARE_PIECES: usize = 64;
 
-/// Pieces that are kept besides while nothing waits, where that is so again and again: what one batch of
-/// frames fills.
-const IDLE_PIECES: usize = 4;
-
-/// The copies that one flow sends, or has received. They are delivered (or unpacked) in order, so that
-/// pieces become free in the order in which they were filled; there are as many as hold what the flow
-/// may retain, or its window.
+/// The copies that one flow sends. They are delivered in order, so that pieces become free in the order
+/// in which they were filled; there are as many as hold what the flow may retain.
 #[derive(Debug, Default)]
 pub(crate) struct Copies {
     /// The piece that is being filled: what is left of it.
@@ -98,25 +92,6 @@ impl Copies {
         }
     }
 
-    /// What comes next begins at the front of the piece again, which the caches still hold, if nothing
-    /// that is in it is used any more. Of others a few are kept.
-    #[inline]
-    pub(crate) fn begin_again(&mut self) {
-        if let Some(piece) = &mut self.piece {
-            let _ = piece.try_reclaim(PIECE_BYTES);
-        }
-        self.full.truncate(IDLE_PIECES);
-    }
-
-    /// Of received messages: whoever has taken one out may keep it while others come. If so many pieces
-    /// are in use, the oldest is left to who uses it.
-    #[inline]
-    pub(crate) fn leave_oldest(&mut self) {
-        if self.full.len() > SPARE_PIECES {
-            self.full.pop_front();
-        }
-    }
-
     /// Everything is delivered, or given up: one piece is enough for what comes next.
     pub(crate) fn shrink(&mut self) {
         self.full.clear();
@@ -180,35 +155,6 @@ mod tests {
             drop(copy);
             copies.shrink();
         }
-    }
-
-    #[test]
-    fn what_comes_when_nothing_waits_begins_at_the_front_and_few_pieces_stay() {
-        let mut copies = Copies::default();
-        most_pieces(&mut copies, 1000, 300);
-        copies.begin_again();
-        let kept = copies.pieces();
-        assert!((2..=1 + IDLE_PIECES).contains(&kept), "{kept}");
-        let first = copies.of_bytes(&[1; 5000]);
-        let place = first.as_ptr();
-        drop(first);
-        for number in 0..30 {
-            copies.begin_again();
-            let copy = copies.of_bytes(&[number; 5000]);
-            assert_eq!((copy.as_ptr(), copy[4999]), (place, number));
-        }
-    }
-
-    #[test]
-    fn a_received_message_that_is_kept_does_not_keep_all_that_come_after_it() {
-        let mut copies = Copies::default();
-        let kept = copies.of_bytes(&[1; 5000]);
-        for number in 0..10_000 {
-            copies.leave_oldest();
-            copies.of_bytes(&[u8::try_from(number % 251).unwrap(); 5000]);
-            assert!(copies.pieces() <= 2 + SPARE_PIECES);
-        }
-        assert_eq!(kept, [1; 5000][..], "nothing was written over it");
     }
 
     #[test]

@@ -1,20 +1,18 @@
 //! Small messages that are there as a whole when they are asked for: their receiver takes them
 //! out of the flow at once, and unpacks them without asking again.
 
-use bytes::Bytes;
 use madgate_gtm::Record;
-use madgate_gtm::wire::{DESCRIPTOR_BYTES, Descriptor, ReceiveMode, SMALL_PAYLOAD_BYTES};
+use madgate_gtm::wire::{BUNDLED_BYTES, DESCRIPTOR_BYTES, Descriptor, ReceiveMode};
 
-use super::copies::Copies;
 use super::inbox::{Packed, Taken};
+use super::room::Room;
 
-/// Bytes of such a message at most, with a descriptor in front of each block: what one small frame
-/// holds.
-pub(super) const RECORDS_BYTES: usize = SMALL_PAYLOAD_BYTES;
+/// Bytes of such a message at most, with a descriptor in front of each block.
+pub(super) const RECORDS_BYTES: usize = BUNDLED_BYTES;
 
 const _: () = assert!(RECORDS_BYTES <= u16::MAX as usize);
 
-/// Messages up to this size are copied once more: that costs less than to share what they are in.
+/// Messages up to this size need no memory of their own.
 const TINY_BYTES: usize = 80;
 
 /// Bytes of a block of a tiny message at most.
@@ -26,7 +24,7 @@ pub(crate) struct Early {
     /// Blocks as they are in a frame, each behind its descriptor, if they are no more than that.
     tiny: [u8; TINY_BYTES],
     /// The same of a longer message.
-    shared: Option<Bytes>,
+    longer: Room,
     /// Bytes of either that are there, and that have been read.
     filled: u16,
     read: u16,
@@ -44,7 +42,7 @@ impl Early {
     pub(crate) const fn none() -> Self {
         Self {
             tiny: [0; TINY_BYTES],
-            shared: None,
+            longer: Room::none(),
             filled: 0,
             read: 0,
         }
@@ -55,52 +53,41 @@ impl Early {
         self.filled > 0
     }
 
+    /// Whether a message of these records is one that needs no memory of its own.
+    pub(super) const fn is_tiny(records: &[u8]) -> bool {
+        records.len() <= TINY_BYTES
+    }
+
     /// Becomes the message in the payload of a frame that reassembly has taken in, which is no
-    /// longer than [`RECORDS_BYTES`]. It is copied, to memory of `copies` if it is not tiny.
+    /// longer than [`RECORDS_BYTES`].
     #[inline]
-    pub(super) fn set(&mut self, records: &[u8], copies: &mut Copies) {
-        self.begin(records.len());
-        match self.tiny.get_mut(..records.len()) {
-            Some(tiny) => tiny.copy_from_slice(records),
-            None => self.shared = Some(copies.of_bytes(records)),
+    pub(crate) fn set(&mut self, records: &[u8]) {
+        self.fill(records.len()).copy_from_slice(records);
+    }
+
+    /// There is no message any more.
+    pub(super) const fn clear(&mut self) {
+        self.filled = 0;
+    }
+
+    /// All of its blocks, as they were [set](Self::set).
+    #[inline]
+    pub(super) fn records(&self) -> &[u8] {
+        let length = usize::from(self.filled);
+        match self.tiny.get(..length) {
+            Some(tiny) => tiny,
+            None => self.longer.bytes(length),
         }
     }
 
-    /// Becomes the message at `start` of `payload`, of so many bytes, at most [`RECORDS_BYTES`].
+    /// Becomes a message of so many bytes, at most [`RECORDS_BYTES`]; returns where its records go.
     #[inline]
-    pub(super) fn set_shared(&mut self, payload: &Bytes, start: usize, length: usize) {
-        self.begin(length);
-        let range = start..start + length;
-        match self.tiny.get_mut(..length) {
-            Some(tiny) => tiny.copy_from_slice(&payload[range]),
-            None => self.shared = Some(payload.slice(range)),
-        }
-    }
-
-    /// Becomes what another is, which then is no message.
-    #[inline]
-    pub(super) fn take_over(&mut self, other: &mut Self) {
-        let length = usize::from(std::mem::take(&mut other.filled));
-        self.begin(length);
-        match self.tiny.get_mut(..length) {
-            Some(tiny) => tiny.copy_from_slice(&other.tiny[..length]),
-            None => self.shared = other.shared.take(),
-        }
-    }
-
-    /// So many bytes, none of which has been read.
-    fn begin(&mut self, length: usize) {
+    pub(super) fn fill(&mut self, length: usize) -> &mut [u8] {
         self.filled = short(length);
         self.read = 0;
-    }
-
-    /// All of its blocks.
-    fn records(&self) -> &[u8] {
-        let length = usize::from(self.filled);
-        match (self.tiny.get(..length), &self.shared) {
-            (Some(tiny), _) => tiny,
-            (None, Some(shared)) => shared,
-            (None, None) => &[],
+        match self.tiny.get_mut(..length) {
+            Some(tiny) => tiny,
+            None => self.longer.make(length),
         }
     }
 
@@ -180,8 +167,7 @@ mod tests {
 
     #[test]
     fn a_payload_is_a_message() {
-        let mut copies = Copies::default();
-        let (mut early, mut other) = (Early::none(), Early::none());
+        let mut early = Early::none();
         assert!(!early.is_some());
         // Each where the one before was, and tiny ones on either side of longer ones.
         for bytes in [TINY_BYTES, TINY_BYTES + 1, 9, RECORDS_BYTES, 8] {
@@ -198,13 +184,11 @@ mod tests {
                 assert!(block == payload[DESCRIPTOR_BYTES..], "{bytes} bytes");
                 assert_eq!(early.peek(), Packed::End);
             };
-            early.set(&payload, &mut copies);
+            early.set(&payload);
             check(&mut early);
-            other.take_over(&mut early);
-            check(&mut other);
+            early.clear();
             assert!(!early.is_some());
-            let among_others = [&[7; 3], &payload[..], &[7; 3]].concat().into();
-            early.set_shared(&among_others, 3, bytes);
+            early.fill(bytes).copy_from_slice(&payload);
             check(&mut early);
         }
     }

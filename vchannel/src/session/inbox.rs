@@ -5,11 +5,10 @@ mod tests;
 
 use std::collections::VecDeque;
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use madgate_gtm::Record;
-use madgate_gtm::wire::{ReceiveMode, first_bundled};
+use madgate_gtm::wire::{ReceiveMode, bundled_bytes, bundled_prefix_bytes};
 
-use super::copies::Copies;
 use super::crumbs::Crumbs;
 use super::early::Early;
 use super::kept::{Contents, Parts};
@@ -43,11 +42,13 @@ enum Part {
         /// What reading it gives back of the flow's credit.
         charge: u64,
     },
-    /// A small message that came in one frame; taken out as a whole ([`Inbox::take_early`]).
+    /// A tiny message that came in one frame; taken out as a whole ([`Inbox::take_early`]).
     Whole { message: Early, charge: u64 },
-    /// What is left of the small messages that came in one frame; taken out one by one
-    /// ([`Inbox::take_early`]).
-    Bundle { payload: Bytes, charge: u64 },
+    /// The same of a longer one, which has so many bytes in the inbox's own memory.
+    Longer { bytes: usize, charge: u64 },
+    /// Small messages that came in one frame, of which so many bytes are left, in the inbox's own
+    /// memory; taken out one by one ([`Inbox::take_early`]).
+    Bundle { bytes: usize, charge: u64 },
     /// Many small blocks of one frame; never at the front.
     Crumbs {
         blocks: Crumbs,
@@ -92,16 +93,14 @@ pub enum Packed {
 /// What has arrived on one flow and is not unpacked, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
-    /// A small message that came in one frame, in front of all parts; taken out as a whole
+    /// A tiny message that came in one frame, in front of all parts; taken out as a whole
     /// ([`Inbox::take_early`]): most messages that come before somebody asks for them, with nothing else
     /// before or behind.
     whole: Early,
     /// What reading it gives back of the flow's credit.
     whole_charge: u64,
     parts: VecDeque<Part>,
-    /// Where small messages are that came whole.
-    copies: Copies,
-    /// Bytes of small parts of others, back to back.
+    /// Bytes of small parts, back to back.
     memory: VecDeque<u8>,
     /// Bytes of the part at the front that have been read.
     progress: usize,
@@ -177,19 +176,16 @@ impl Inbox {
         self.unfold_front();
     }
 
-    /// A small message that came as the payload of one frame, for who waits for it. The inbox is
-    /// empty.
-    #[inline]
-    pub(crate) fn hand_over(&mut self, records: &[u8], to: &mut Early) {
-        self.copies.begin_again();
-        to.set(records, &mut self.copies);
-    }
-
     /// Appends a small message that came as the payload of one frame, which cost `charge`.
     pub(crate) fn push_whole(&mut self, records: &[u8], charge: u64) {
-        self.prepare_copies();
+        if !Early::is_tiny(records) {
+            self.memory.extend(records);
+            let bytes = records.len();
+            self.parts.push_back(Part::Longer { bytes, charge });
+            return;
+        }
         if self.is_empty() {
-            self.whole.set(records, &mut self.copies);
+            self.whole.set(records);
             self.whole_charge = charge;
             return;
         }
@@ -204,7 +200,7 @@ impl Inbox {
             charge: cost,
         }) = self.parts.back_mut()
         {
-            message.set(records, &mut self.copies);
+            message.set(records);
             *cost = charge;
         }
     }
@@ -212,19 +208,9 @@ impl Inbox {
     /// Appends the small messages in the payload of a bundle, which cost `charge` and was found to
     /// be right.
     pub(crate) fn push_bundle(&mut self, payload: &[u8], charge: u64) {
-        self.prepare_copies();
-        let payload = self.copies.of_bytes(payload);
-        self.parts.push_back(Part::Bundle { payload, charge });
-    }
-
-    /// Small messages are going to be copied.
-    #[inline]
-    fn prepare_copies(&mut self) {
-        if self.is_empty() {
-            self.copies.begin_again();
-        } else {
-            self.copies.leave_oldest();
-        }
+        self.memory.extend(payload);
+        let bytes = payload.len();
+        self.parts.push_back(Part::Bundle { bytes, charge });
     }
 
     /// Appends the blocks of a frame that is kept as it came.
@@ -264,13 +250,14 @@ impl Inbox {
         if let (true, Some(index)) = (vanishes, first) {
             let mut kept = 0;
             for (place, part) in self.parts.range(..index).enumerate() {
-                if let Part::Block {
-                    record,
-                    outside: None,
-                    ..
-                } = part
-                {
-                    kept += record.length - if place == 0 { self.progress } else { 0 };
+                match part {
+                    Part::Block {
+                        record,
+                        outside: None,
+                        ..
+                    } => kept += record.length - if place == 0 { self.progress } else { 0 },
+                    Part::Bundle { bytes, .. } | Part::Longer { bytes, .. } => kept += bytes,
+                    _ => {}
                 }
             }
             self.memory.truncate(kept);
@@ -312,7 +299,9 @@ impl Inbox {
             }),
             Part::Crumbs { .. } => return None,
             // It stands behind the message that is read, which ends here.
-            Part::Whole { .. } | Part::Bundle { .. } | Part::End { .. } => Ok(Packed::End),
+            Part::Whole { .. } | Part::Longer { .. } | Part::Bundle { .. } | Part::End { .. } => {
+                Ok(Packed::End)
+            }
             Part::Broken(why) => Err(*why),
         })
     }
@@ -424,9 +413,9 @@ impl Inbox {
             }) => (*record, outside.as_ref()),
             None | Some(Part::Crumbs { .. }) => return Err(Taken::Nothing),
             Some(Part::Broken(why)) => return Err(Taken::Broken(*why)),
-            Some(Part::Whole { .. } | Part::Bundle { .. } | Part::End { .. }) => {
-                return Err(Taken::Mismatch(Packed::End));
-            }
+            Some(
+                Part::Whole { .. } | Part::Longer { .. } | Part::Bundle { .. } | Part::End { .. },
+            ) => return Err(Taken::Mismatch(Packed::End)),
         };
         let packed = Packed::Block {
             length: record.descriptor.length(),
@@ -469,25 +458,36 @@ impl Inbox {
             return;
         }
         if self.whole.is_some() {
-            into.take_over(&mut self.whole);
+            into.set(self.whole.records());
+            self.whole.clear();
             self.consumed += self.whole_charge;
             self.ended = true;
             return;
         }
-        if let Some(Part::Whole { message, charge }) = self.parts.front_mut() {
-            into.take_over(message);
-            self.consumed += *charge;
+        if let Some(Part::Whole { message, charge }) = self.parts.front() {
+            into.set(message.records());
+            self.consumed += charge;
             self.ended = true;
             self.parts.pop_front();
             self.unfold_front();
             return;
         }
-        if let Some(Part::Bundle { payload, charge }) = self.parts.front_mut() {
+        if let Some(Part::Longer { bytes, charge }) = self.parts.front() {
+            copy_front(&mut self.memory, into.fill(*bytes));
+            self.consumed += charge;
+            self.ended = true;
+            self.parts.pop_front();
+            self.unfold_front();
+            return;
+        }
+        if let Some(Part::Bundle { bytes, charge }) = self.parts.front_mut() {
             // It was found to be right.
-            let first = first_bundled(payload).unwrap_or(0..payload.len());
-            into.set_shared(payload, first.start, first.len());
-            payload.advance(first.end);
-            if payload.is_empty() {
+            let length = bundled_bytes([self.memory[0], self.memory[1]]).unwrap_or_default();
+            let prefix = bundled_prefix_bytes(length);
+            self.memory.drain(..prefix);
+            copy_front(&mut self.memory, into.fill(length));
+            *bytes -= prefix + length;
+            if *bytes == 0 {
                 self.consumed += *charge;
                 self.parts.pop_front();
                 self.unfold_front();
@@ -547,7 +547,9 @@ impl Inbox {
             match self.parts.front() {
                 None | Some(Part::Crumbs { .. }) => return false,
                 // The next message: this one has ended.
-                Some(Part::Whole { .. } | Part::Bundle { .. }) => self.ended = true,
+                Some(Part::Whole { .. } | Part::Longer { .. } | Part::Bundle { .. }) => {
+                    self.ended = true;
+                }
                 Some(Part::Block {
                     record, outside, ..
                 }) => {

@@ -39,6 +39,7 @@ mod links;
 mod lost;
 mod pool;
 mod progress;
+mod room;
 #[cfg(test)]
 mod tests;
 mod ticker;

@@ -169,3 +169,44 @@ fn a_message_forgotten_half_unpacked_blocks_its_own_flow_and_nothing_else() {
         assert!(there.try_begin_unpacking().expect("looks").is_none());
     }
 }
+
+/// A small message that is all there is its reader's from when it is begun.
+#[test]
+fn small_messages_that_are_kept_forgotten_or_dropped_hold_nobody_up() {
+    const COUNT: u32 = 600;
+    for protocol in ALL {
+        let nodes = Nodes::open(protocol, 2, "");
+        let (here, there, to) = (nodes.channel(0), nodes.channel(1), nodes.id(1));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in 0..COUNT {
+                    let mut packing = here.begin_packing(to).expect("begins");
+                    packing
+                        .pack_safer(&number.to_le_bytes(), Express)
+                        .expect("packs");
+                    packing
+                        .pack_safer(&pattern(number, 600), Cheaper)
+                        .expect("packs");
+                    packing.end_packing().expect("ends");
+                }
+            });
+            let mut kept = Vec::new();
+            for expected in 0..COUNT {
+                let mut number = [0; 4];
+                let mut unpacking = there.begin_unpacking().expect("begins");
+                unpacking.unpack_express(&mut number).expect("unpacks");
+                assert_eq!(u32::from_le_bytes(number), expected);
+                match expected % 3 {
+                    0 => kept.push((expected, unpacking)),
+                    1 => mem::forget(unpacking),
+                    _ => drop(unpacking),
+                }
+            }
+            for (number, mut unpacking) in kept {
+                let block = unpacking.unpack_owned(600, Cheaper).expect("unpacks");
+                unpacking.end_unpacking().expect("ends");
+                assert_eq!(block, pattern(number, 600));
+            }
+        });
+    }
+}

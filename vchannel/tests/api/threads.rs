@@ -189,15 +189,21 @@ fn small_messages_are_unpacked_however_they_were_packed() {
         let nodes = Nodes::open(protocol, 2, "");
         let (here, there, to) = (nodes.channel(0), nodes.channel(1), nodes.id(1));
         // Block lengths of messages that fit in one small frame, and of some that do not quite.
-        let shapes: [&[usize]; 9] = [
+        let shapes: [&[usize]; 15] = [
             &[],
             &[0],
-            &[40],
-            &[41],
-            &[0, 0, 0, 0, 0, 0],
-            &[0, 0, 0, 0, 0, 0, 0],
+            &[72],
+            &[73],
+            &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+            &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
             &[1, 2, 3, 4],
             &[8, 32],
+            &[8, 300, 0, 300],
+            &[119],
+            &[1248],
+            &[1249],
+            &[3896],
+            &[3897],
             &[8, 5_000, 3],
         ];
         for round in 0..3 {

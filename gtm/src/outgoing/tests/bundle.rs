@@ -208,8 +208,8 @@ fn little_credit_sends_what_it_can() {
 #[test]
 fn a_bundle_is_sent_again_as_it_was() {
     let mut source = sharing(10_000);
-    for _ in 0..5 {
-        push(&mut source, 8);
+    for bytes in [8, 300, 8, 8, 1000] {
+        push(&mut source, bytes);
     }
     let first = source.frames();
     let (delivered, ..) = source.outgoing.positions();
@@ -233,7 +233,7 @@ fn a_flow_opens_with_a_bundle() {
         bundles: true,
         ..settings
     });
-    push(&mut source, 8);
+    push(&mut source, 200);
     push(&mut source, 8);
     let opening = source.frames();
     let (header, _) = &opening[0];

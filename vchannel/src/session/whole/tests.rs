@@ -5,8 +5,8 @@ use std::net::Ipv4Addr;
 use bytes::{Bytes, BytesMut};
 use madgate_gtm::Header;
 use madgate_gtm::wire::{
-    CHARGE_PER_FRAME, Coverage, DESCRIPTOR_BYTES, Descriptor, Flags, Kind, ReceiveMode, Refusal,
-    SMALL_PAYLOAD_BYTES, SendMode, checksum,
+    BUNDLED_BYTES, CHARGE_PER_FRAME, Coverage, DESCRIPTOR_BYTES, Descriptor, Flags, Kind,
+    ReceiveMode, Refusal, SendMode, checksum,
 };
 
 use super::super::arrival::tests::{Scene, described};
@@ -155,7 +155,7 @@ fn the_first_of_a_batch_goes_to_who_waits_and_all_of_it_counts_for_what_is_sent(
 #[test]
 fn a_whole_message_goes_straight_to_who_waits_for_it_and_for_nothing_before_it() {
     // A tiny one, and the longest.
-    for length in [8, SMALL_PAYLOAD_BYTES - DESCRIPTOR_BYTES] {
+    for length in [8, BUNDLED_BYTES - DESCRIPTOR_BYTES] {
         a_message_goes_straight(length);
     }
 }
