@@ -219,6 +219,13 @@ fn good() -> Vec<u8> {
     bundled(16, 8, 8)
 }
 
+/// One byte more than a message of a bundle may have, and all of it there.
+fn too_long() -> Vec<u8> {
+    let records = bundled(0, 1249, 1249).split_off(1);
+    assert_eq!(records.len(), 9 << 7 | 0x69);
+    [&[0xe9, 9], &records[..]].concat()
+}
+
 /// Bundles of which the header says that they cannot be.
 fn bundles_that_cannot_be(scene: &mut Scene) {
     let urgent = LaneClass::Urgent;
@@ -260,6 +267,7 @@ fn bundles_that_come_apart(scene: &mut Scene) {
             "a message of a bundle without a block",
             [good(), vec![0; 9]],
         ),
+        ("a long message of a bundle", [good(), too_long()]),
         (
             "a message of a bundle as long as nothing is",
             [good(), vec![0x90, 0x80, 1]],

@@ -5,14 +5,14 @@ use std::ops::Range;
 
 use bytes::{BufMut, BytesMut};
 
-use super::{DESCRIPTOR_BYTES, SMALL_PAYLOAD_BYTES, WireError};
+use super::{BUNDLED_BYTES, DESCRIPTOR_BYTES, WireError};
 
 /// What one byte can say.
 const SHORT_MOST: usize = 0x7f;
 /// Says that another byte follows.
 const MORE: u8 = 0x80;
 
-const _: () = assert!(SMALL_PAYLOAD_BYTES < 1 << 14, "two bytes are enough");
+const _: () = assert!(BUNDLED_BYTES < 1 << 14, "two bytes are enough");
 
 /// Bytes in front of a message in a bundle whose records have so many.
 #[must_use]
@@ -23,7 +23,7 @@ pub const fn bundled_prefix_bytes(records: usize) -> usize {
 /// Appends what is in front of a message in a bundle whose records have so many bytes.
 #[inline]
 pub(crate) fn push_prefix(payload: &mut BytesMut, records: usize) {
-    debug_assert!(records <= SMALL_PAYLOAD_BYTES);
+    debug_assert!(records <= BUNDLED_BYTES);
     let [low, ..] = records.to_le_bytes();
     let [high, ..] = (records >> 7).to_le_bytes();
     // Each of a length that is known here.
@@ -36,8 +36,8 @@ pub(crate) fn push_prefix(payload: &mut BytesMut, records: usize) {
 /// How many bytes the records of a message in a bundle have, which begins with these two.
 ///
 /// # Errors
-/// [`WireError::Bundle`] when they are too few to be any, or too many to be said in two bytes, or are
-/// said in more bytes than it takes.
+/// [`WireError::Bundle`] when they are too few to be any, more than [`BUNDLED_BYTES`], or said in more
+/// bytes than it takes.
 #[inline]
 pub fn bundled_bytes(begin: [u8; 2]) -> Result<usize, WireError> {
     let records = match begin {
@@ -45,7 +45,7 @@ pub fn bundled_bytes(begin: [u8; 2]) -> Result<usize, WireError> {
         [low, high @ 1..MORE] => usize::from(low ^ MORE) | usize::from(high) << 7,
         _ => return Err(WireError::Bundle),
     };
-    if records >= DESCRIPTOR_BYTES {
+    if (DESCRIPTOR_BYTES..=BUNDLED_BYTES).contains(&records) {
         Ok(records)
     } else {
         Err(WireError::Bundle)
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn every_length_is_read_as_it_was_written() {
-        for length in DESCRIPTOR_BYTES..=SMALL_PAYLOAD_BYTES {
+        for length in DESCRIPTOR_BYTES..=BUNDLED_BYTES {
             let mut payload = BytesMut::new();
             push_prefix(&mut payload, length);
             let bytes = payload.len();
@@ -97,6 +97,11 @@ mod tests {
         // No records, or a part of a descriptor.
         assert_eq!(with_rest(&[0]), Err(WireError::Bundle));
         assert_eq!(with_rest(&[7]), Err(WireError::Bundle));
+        // More than is bundled.
+        let [low, ..] = (BUNDLED_BYTES + 1).to_le_bytes();
+        let longer = [&[low | MORE, 9], &[0; 2000][..]].concat();
+        assert_eq!(bundled_bytes([longer[0] - 1, 9]), Ok(BUNDLED_BYTES));
+        assert_eq!(first(&longer), Err(WireError::Bundle));
         // Two bytes for what one can say, and the first of three.
         assert_eq!(with_rest(&[0x88, 0]), Err(WireError::Bundle));
         assert_eq!(with_rest(&[0x88, 0x80, 1]), Err(WireError::Bundle));

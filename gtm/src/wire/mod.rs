@@ -51,8 +51,8 @@ pub const AHEAD_BYTES: usize = LEAD_BYTES + HEADER_BYTES + DESCRIPTOR_BYTES;
 
 const _: () = assert!(AHEAD_BYTES <= SMALL_PAYLOAD_BYTES);
 
-/// Messages whose records have more bytes are not bundled by their source: what they would save by it is
-/// little beside what is done with their bytes.
+/// Messages whose records have more bytes are not bundled: what they would save by it is little beside
+/// what is done with their bytes.
 pub const BUNDLED_BYTES: usize = 1256;
 
 // Three of them fit in a bundle.
