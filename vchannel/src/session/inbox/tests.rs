@@ -1,6 +1,7 @@
 //! Bundles in an inbox, among other parts.
 
-use madgate_gtm::wire::{Descriptor, SendMode};
+use madgate_gtm::wire::{Descriptor, SendMode, bundled_prefix_bytes};
+use proptest::prelude::*;
 
 use super::*;
 
@@ -174,4 +175,88 @@ fn a_message_that_was_taken_out_stays_as_it_is() {
         let taken = early.take(ReceiveMode::Cheaper, &mut block);
         assert_eq!((taken, block), (Taken::Block(1000), [*fill; 1000]));
     }
+}
+
+/// What comes, and what is done about it.
+#[derive(Debug, Clone)]
+enum Step {
+    /// A message in one frame, with a block of this length.
+    Whole(usize),
+    /// Messages that share a frame.
+    Bundle(Vec<usize>),
+    /// A message whose frames do not say that it is whole.
+    Parts(usize),
+    Take,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let length = || prop_oneof![0..130_usize, 0..1249_usize];
+    prop_oneof![
+        length().prop_map(Step::Whole),
+        proptest::collection::vec(length(), 2..4).prop_map(Step::Bundle),
+        length().prop_map(Step::Parts),
+        Just(Step::Take),
+        Just(Step::Take),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn messages_come_out_as_they_went_in(steps in proptest::collection::vec(step(), 0..60)) {
+        let mut inbox = Inbox::default();
+        let mut expected = VecDeque::new();
+        let (mut pushed, mut number) = (0, 0_u8);
+        let mut consumed = 0;
+        let mut next = |length: usize| {
+            number = number.wrapping_add(1);
+            (length, number)
+        };
+        for step in steps {
+            match step {
+                Step::Whole(length) => {
+                    let message = next(length);
+                    expected.push_back(message);
+                    let alone = bundle(&[message]);
+                    inbox.push_whole(&alone[bundled_prefix_bytes(8 + length)..], CHARGE);
+                }
+                Step::Bundle(lengths) => {
+                    let messages: Vec<_> = lengths.into_iter().map(&mut next).collect();
+                    expected.extend(&messages);
+                    inbox.push_bundle(&bundle(&messages), CHARGE);
+                }
+                Step::Parts(length) => {
+                    let (length, fill) = next(length);
+                    expected.push_back((length, fill));
+                    push_part(&mut inbox, fill.into(), length, &vec![fill; length], true);
+                }
+                Step::Take => {
+                    let Some((length, fill)) = expected.pop_front() else {
+                        prop_assert!(inbox.is_empty());
+                        continue;
+                    };
+                    prop_assert_eq!(take_either_way(&mut inbox, length), vec![fill; length]);
+                    consumed += inbox.take_consumed();
+                    continue;
+                }
+            }
+            pushed += CHARGE;
+        }
+        for (length, fill) in expected {
+            prop_assert_eq!(take_either_way(&mut inbox, length), vec![fill; length]);
+            consumed += inbox.take_consumed();
+        }
+        prop_assert!(inbox.is_empty() && inbox.memory.is_empty());
+        prop_assert_eq!(consumed, pushed);
+    }
+}
+
+/// Takes the next message, as a whole or block by block.
+fn take_either_way(inbox: &mut Inbox, length: usize) -> Vec<u8> {
+    take(inbox, length).unwrap_or_else(|| {
+        let mut block = vec![0; length];
+        let taken = inbox.take(length as u64, ReceiveMode::Cheaper, 0, &mut block);
+        assert_eq!(taken, Taken::Block(length));
+        assert!(inbox.message_ended());
+        block
+    })
 }
