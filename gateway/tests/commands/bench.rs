@@ -42,6 +42,24 @@ fn check_times(result: &Value) {
     );
 }
 
+/// An answer that cannot be kept yet is not left out: nobody would ask for it again.
+#[test]
+fn a_node_that_retains_little_answers_all_the_same() {
+    let world = World::new("30s");
+    let mut cluster = fs::read_to_string(world.cluster()).unwrap();
+    cluster.push_str("\n[endpoint]\nretention = \"64KiB\"\n");
+    fs::write(world.cluster(), cluster).unwrap();
+    let (_gateway, _serve) = (world.gateway(), world.serve());
+    for to in ["b0", "gw"] {
+        let sizes = "8B,1256B,2048B,4096B,30000B,100000B";
+        let results = bench(&world, to, &["pingpong", "--size", sizes]);
+        assert_eq!(results.len(), 6);
+        for result in results {
+            assert!(result["round_trips"].as_u64().unwrap() > 0, "{result}");
+        }
+    }
+}
+
 #[test]
 fn every_size_is_measured_and_checked() {
     let world = World::new("30s");

@@ -2,10 +2,11 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use madgate_gateway::{Counters, Observer};
-use madgate_vchannel::{Channel, NodeId, ReceiveMode, Unpacking};
+use madgate_vchannel::{Channel, Delivery, NodeId, ReceiveMode, TrySendError, Unpacking};
 
 use super::envelope::Head;
 use super::order::{Answer, MAX_MESSAGE_BYTES, Order, Report};
@@ -17,6 +18,10 @@ use crate::tunable::Trials;
 /// Messages that are sent between two looks whether it is enough.
 const SENT_PER_LOOK: usize = 64;
 
+/// So long an answer waits at most for the one before it to be delivered, where its flow keeps as much as
+/// it may.
+const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+
 /// The answering end of one bench.
 #[derive(Debug)]
 pub(crate) struct Meter {
@@ -26,6 +31,8 @@ pub(crate) struct Meter {
     kind: Kind,
     messages: u64,
     wrong: u64,
+    /// The latest answer to a payload.
+    answered: Option<Delivery>,
 }
 
 /// What becomes of payloads that come.
@@ -59,6 +66,7 @@ impl Meter {
             kind,
             messages: 0,
             wrong: 0,
+            answered: None,
         }
     }
 
@@ -93,10 +101,24 @@ impl Meter {
         if self.kind == Kind::Sink {
             return Ok(());
         }
-        // Who does not unpack its answers does not get more of them.
-        let blocks = [(back, ReceiveMode::Cheaper)];
-        answer_blocks(channel, source, &blocks).or_drop();
+        self.answer(channel, source, back);
         Ok(())
+    }
+
+    /// Answers a payload. Who does not unpack its answers does not get more of them; who does gets each,
+    /// however little this node keeps of what is not delivered.
+    fn answer(&mut self, channel: &Channel, source: NodeId, back: Bytes) {
+        let blocks = [(back, ReceiveMode::Cheaper)];
+        let mut answered = answer_blocks(channel, source, &blocks);
+        if let (Err(TrySendError::NotNow), Some(before)) = (&answered.sent, &self.answered)
+            && matches!(before.wait_within(ANSWER_WITHIN), Ok(true))
+        {
+            answered = answer_blocks(channel, source, &blocks);
+        }
+        match answered.sent {
+            Ok(delivery) => self.answered = Some(delivery),
+            Err(error) => tracing::debug!(%error, "an answer is dropped"),
+        }
     }
 
     fn count(&mut self, unpacking: Unpacking<'_>, size: usize) -> Result<(), TalkError> {

@@ -243,7 +243,7 @@ impl<'a> Receiver<'a> {
                 self.check_goes_on()?;
             }
             match answered.sent {
-                Ok(()) => drop(self.replies.pop_front()),
+                Ok(_) => drop(self.replies.pop_front()),
                 Err(TrySendError::NotNow) => break,
                 Err(error) => return Err(Early::Broken(error.to_string())),
             }

@@ -96,13 +96,10 @@ pub(crate) fn answer_blocks(
 ) -> Answered {
     match channel.try_send(to, blocks) {
         Err(TrySendError::Pack(lost)) => Answered {
-            sent: channel.try_send(to, blocks).map(drop),
+            sent: channel.try_send(to, blocks),
             lost: Some(lost),
         },
-        sent => Answered {
-            sent: sent.map(drop),
-            lost: None,
-        },
+        sent => Answered { sent, lost: None },
     }
 }
 
@@ -110,7 +107,7 @@ pub(crate) fn answer_blocks(
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Answered {
-    pub(crate) sent: Result<(), TrySendError>,
+    pub(crate) sent: Result<Delivery, TrySendError>,
     /// Why messages before it were not delivered, where that is news.
     pub(crate) lost: Option<PackError>,
 }
