@@ -56,6 +56,7 @@ pub mod protocol;
 mod room;
 pub mod shm;
 mod slot;
+mod spares;
 pub mod tcp;
 
 pub use copying::Stores;
@@ -72,3 +73,4 @@ pub use protocol::{
     Endpoint, EndpointError, HslTuning, Protocol, ShmTuning, TcpTuning, Tuning, check_memory,
     connect, largest_frame, listen, stays_in_memory,
 };
+pub use spares::Spares;

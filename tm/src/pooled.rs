@@ -9,12 +9,13 @@
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
-use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+
+use crate::spares::Spares;
 
 /// What every block of memory is good for.
 const LAYOUT: Layout = match Layout::from_size_align(256, 64) {
@@ -46,31 +47,21 @@ impl Drop for Block {
 
 thread_local! {
     /// Blocks of this thread that nothing is in.
-    static SPARE: [Cell<Option<Block>>; SPARES] = const { [const { Cell::new(None) }; SPARES] };
+    static SPARE: Spares<Block, SPARES> = const { Spares::none() };
 }
 
 /// A block from this thread's, or a new one.
 #[inline]
 fn take() -> Block {
-    let spare = |spares: &[Cell<Option<Block>>; SPARES]| spares.iter().find_map(Cell::take);
     // A thread that is ending has none any more.
-    let spare = SPARE.try_with(spare).ok().flatten();
+    let spare = SPARE.try_with(Spares::take).ok().flatten();
     spare.unwrap_or_else(Block::allocate)
 }
 
 /// Nothing is in a block any more: it becomes one of this thread's, unless that has enough.
 #[inline]
 fn put(block: Block) {
-    let mut block = Some(block);
-    let _ = SPARE.try_with(|spares| {
-        for spare in spares {
-            match spare.take() {
-                None => return spare.set(block.take()),
-                // It stays there.
-                taken => spare.set(taken),
-            }
-        }
-    });
+    let _ = SPARE.try_with(|spares| spares.put(block));
 }
 
 /// A value in memory from the pool of the thread that made it. The thread that drops it keeps the
@@ -172,6 +163,7 @@ impl<T: fmt::Debug> fmt::Debug for Pooled<T> {
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests {
+    use std::cell::Cell;
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::rc::Rc;
     use std::thread;

@@ -5,7 +5,7 @@ use madgate_gtm::Record;
 use madgate_gtm::wire::{BUNDLED_BYTES, DESCRIPTOR_BYTES, Descriptor, ReceiveMode};
 
 use super::inbox::{Packed, Taken};
-use super::room::Room;
+use super::message_memory::MessageMemory;
 
 /// Bytes of such a message at most, with a descriptor in front of each block.
 pub(super) const RECORDS_BYTES: usize = BUNDLED_BYTES;
@@ -24,7 +24,7 @@ pub(crate) struct Early {
     /// Blocks as they are in a frame, each behind its descriptor, if they are no more than that.
     tiny: [u8; TINY_BYTES],
     /// The same of a longer message.
-    longer: Room,
+    longer: MessageMemory,
     /// Bytes of either that are there, and that have been read.
     filled: u16,
     read: u16,
@@ -42,7 +42,7 @@ impl Early {
     pub(crate) const fn none() -> Self {
         Self {
             tiny: [0; TINY_BYTES],
-            longer: Room::none(),
+            longer: MessageMemory::none(),
             filled: 0,
             read: 0,
         }

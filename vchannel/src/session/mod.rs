@@ -14,7 +14,8 @@
 //!   message that somebody waits for goes straight to its receiver ([`goal::Sought`]), all others to
 //!   the inbox of their flow;
 //! - [`inbox`], with [`crumbs`] and [`early`]: what has arrived of a flow, and how small
-//!   messages stay cheap; [`kept`]: how large blocks wait where they have arrived;
+//!   messages stay cheap, with [`message_memory`] where they are while they are unpacked; [`kept`]: how large
+//!   blocks wait where they have arrived;
 //! - [`wait`]: how a caller waits (it drives), and who wakes whom; [`goal`]: what it waits for;
 //!   [`background`]: the thread that drives while no caller does; [`ticker`]: who looks whether
 //!   callers do; [`progress`]: how far everything has come.
@@ -37,9 +38,9 @@ mod input;
 mod kept;
 mod links;
 mod lost;
+mod message_memory;
 mod pool;
 mod progress;
-mod room;
 #[cfg(test)]
 mod tests;
 mod ticker;
