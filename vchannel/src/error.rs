@@ -303,8 +303,11 @@ pub enum UnpackError {
         /// The sender.
         source_node: String,
     },
-    /// The way to the sender was lost in the middle of the message, and not found again.
-    #[error("the way to {source_node} was lost in the middle of a message for {within:?}")]
+    /// The sender has left in the middle of the message, or the way to it was lost, and neither was back in
+    /// time.
+    #[error(
+        "{source_node} has left in the middle of a message, or the way to it is lost: nothing more has come within {within:?}"
+    )]
     SourceLost {
         /// The sender.
         source_node: String,

@@ -120,6 +120,7 @@ impl Core {
                 }
                 if header.kind == Kind::Close {
                     flow.flow.close(budget);
+                    flow.inbox.shrink();
                 } else {
                     flow.held.clear();
                     flow.flow.suspend(budget, now);

@@ -703,6 +703,9 @@ impl Core {
     fn forget_silent(&mut self, now: Time) {
         for flow in &mut self.in_flows {
             flow.flow.handle_timeout(&mut self.budget, now);
+            if !flow.flow.is_open() {
+                flow.inbox.shrink();
+            }
         }
         let forgotten = self
             .in_flows

@@ -17,6 +17,10 @@ use super::kept::{Contents, Parts};
 /// larger one keeps the buffer that it arrived in.
 const COPY_BYTES: usize = 4 << 10;
 
+/// Memory that an inbox keeps while nothing comes ([`Inbox::shrink`]): bytes of small parts, and parts.
+const IDLE_BYTES: usize = 4 << 10;
+const IDLE_PARTS: usize = 64;
+
 /// Why a message that had begun ends without its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Broken {
@@ -275,6 +279,12 @@ impl Inbox {
     /// read.
     pub(crate) fn is_empty(&self) -> bool {
         self.parts.is_empty() && !self.whole.is_some()
+    }
+
+    /// Nothing has come for a while: gives back memory that only a burst needed, up to a window of it.
+    pub(crate) fn shrink(&mut self) {
+        self.memory.shrink_to(IDLE_BYTES);
+        self.parts.shrink_to(IDLE_PARTS);
     }
 
     /// A message is going to be read from here.

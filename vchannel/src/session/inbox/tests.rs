@@ -43,6 +43,30 @@ fn push_part(inbox: &mut Inbox, message: u32, of: usize, bytes: &[u8], ends: boo
     inbox.end_frame(1, ends, CHARGE);
 }
 
+#[test]
+fn what_a_burst_took_is_given_back_when_nothing_comes() {
+    let mut inbox = Inbox::default();
+    let of = |inbox: &Inbox| (inbox.memory.capacity(), inbox.parts.capacity());
+    for message in 0..2000 {
+        push_part(&mut inbox, message, 64, &[7; 64], true);
+    }
+    // What waits is kept, however long nothing comes.
+    inbox.shrink();
+    let (bytes, parts) = of(&inbox);
+    assert!(bytes >= 2000 * 64 && parts >= 2000, "{bytes}, {parts}");
+    for _ in 0..2000 {
+        assert_eq!(take(&mut inbox, 64), Some(vec![7; 64]));
+    }
+    inbox.shrink();
+    let (bytes, parts) = of(&inbox);
+    assert!(
+        bytes <= IDLE_BYTES && parts <= 2 * IDLE_PARTS,
+        "{bytes}, {parts}"
+    );
+    push_part(&mut inbox, 2000, 64, &[8; 64], true);
+    assert_eq!(take(&mut inbox, 64), Some(vec![8; 64]));
+}
+
 /// Takes the next message out as a whole; it has one block of this length.
 fn take(inbox: &mut Inbox, length: usize) -> Option<Vec<u8>> {
     let mut early = Early::none();
