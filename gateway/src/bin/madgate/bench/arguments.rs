@@ -13,16 +13,20 @@ use crate::service::order::MAX_MESSAGE_BYTES;
 
 /// The longest measurement.
 const MAX_TIME: Duration = Duration::from_secs(24 * 3600);
+/// Both ways to call it, which the help cannot find out by itself.
+const USAGE: &str = "madgate bench [OPTIONS] --node <NAME,…> --to <NAME,…> <CLUSTER> <KIND>
+       madgate bench [OPTIONS] --figure6";
 /// How long each size is measured, unless somebody says otherwise.
 pub(super) const TIME: Duration = Duration::from_secs(2);
 
 /// Measures the way to another node, which has to run `madgate serve` or `madgate gateway`.
 #[derive(Debug, Args)]
+#[command(override_usage = USAGE)]
 pub(crate) struct Arguments {
     /// The cluster file.
     #[arg(required_unless_present = "figure6")]
     pub(super) cluster: Option<PathBuf>,
-    /// The node that this process is; with `many` all those that it is.
+    /// The node that this process is; with `many`, all the nodes that it is.
     #[arg(
         long,
         value_name = "NAME,…",
