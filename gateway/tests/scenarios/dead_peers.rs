@@ -214,6 +214,43 @@ fn a_receiver_dies_in_a_large_message_with_remote_write_on_either_side() {
     }
 }
 
+/// Stops a process in the middle of messages of so many bytes, of which no link tells: nobody answers any
+/// more, and the sender is told so. When the process goes on, so does everything.
+fn is_stopped(mut scene: Scene, bytes: u64, who: impl Fn(&Scene) -> &Process) -> Scene {
+    scene.check();
+    scene.begin(bytes);
+    let stopped = Instant::now();
+    who(&scene).stop();
+    let (first, last, sent) = failure(&mut scene.a0, "b0");
+    was_waited_for(stopped);
+    assert!(
+        first >= 20 && last + 1 >= 20 + sent,
+        "{first} to {last} of {sent}"
+    );
+    who(&scene).go_on();
+    scene.check();
+    scene
+}
+
+#[test]
+fn a_receiver_that_is_stopped_is_given_up() {
+    for protocols in [&[TCP], &MIXED[..]].concat() {
+        for bytes in [SMALL, LARGE] {
+            let _turn = beside_others();
+            is_stopped(Scene::new(protocols), bytes, |scene| &scene.b0).end();
+        }
+    }
+}
+
+#[test]
+fn a_gateway_that_is_stopped_is_given_up() {
+    for bytes in [SMALL, LARGE] {
+        let _turn = beside_others();
+        // The bystanders notice that, of course.
+        drop(is_stopped(Scene::new(TCP), bytes, |scene| &scene.gateway));
+    }
+}
+
 /// Kills the sender in the middle of messages of so many bytes.
 fn sender_dies(protocols: [Protocol; 2], bytes: u64) {
     let _turn = beside_others();

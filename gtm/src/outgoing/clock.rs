@@ -56,6 +56,9 @@ impl<D: Clone> Outgoing<D> {
                 self.control = Some(Kind::Probe);
                 self.probes += 1;
                 self.last_progress = now;
+                // Until somebody answers, nobody is known to carry the flow: the destination or a gateway
+                // may be stopped, which no link shows.
+                self.note_stuck(now);
             }
         } else if now >= self.last_progress + IDLE_CLOSE {
             self.control = Some(Kind::Close);

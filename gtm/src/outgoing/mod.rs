@@ -102,7 +102,8 @@ pub struct Settings {
     pub ramps: bool,
     /// Whether fragments are the larger, the faster the flow is; else each is as large as it may be.
     pub sized_by_speed: bool,
-    /// How long the flow may go without any hop carrying it before it fails.
+    /// How long the flow may go without any hop carrying it, or without an answer to its probes, before it
+    /// fails.
     pub give_up_after: Duration,
     /// Where labels and the spread of retries come from.
     pub seed: u64,
@@ -129,7 +130,7 @@ pub enum Transmit<D> {
 /// Why a flow failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
-    /// No hop carried the flow for [`Settings::give_up_after`].
+    /// No hop carried the flow for [`Settings::give_up_after`], or nobody answered for so long.
     Unreachable {
         /// What the last hop that answered said, if any did.
         last: Option<Refusal>,

@@ -118,6 +118,7 @@ impl<D: Clone> Outgoing<D> {
             }
             State::Open => {
                 self.holdups += 1;
+                self.stuck_since = None;
                 let more = self.probes.saturating_add(RESEND_AFTER_PROBES);
                 self.patience = self.patience.max(more);
             }

@@ -211,7 +211,8 @@ impl<B> Transit<B> {
 
     /// A link is up that may only be so fast.
     pub fn add_limited_link(&mut self, limits: LinkLimits) -> LinkId {
-        let control_limit = self.budget.flow_limit() as usize + link::SPARE_CONTROL_FRAMES;
+        // Of each flow, the last that its destination said, and that it is gone.
+        let control_limit = 2 * self.budget.flow_limit() as usize + link::SPARE_CONTROL_FRAMES;
         let neighbour = limits.neighbour.map(|at| self.networks + at);
         // Who waits for its neighbour's rate takes no turn in its network.
         let groups = [neighbour, limits.network].map(|group| {
@@ -238,6 +239,11 @@ impl<B> Transit<B> {
             };
             let (key, label, from, to) = (flow.key, flow.label, flow.from, flow.to);
             if to == lost {
+                // What the destination has said before it left: it may have all there is.
+                let last_word = flow.credit_pending.then(|| flow.credit());
+                if let Some(credit) = last_word {
+                    self.queue_control(from, &credit);
+                }
                 self.queue_control(from, &Header::refusal(key, label, Refusal::LinkLost, 0));
                 told.push(from);
             } else if from == lost {

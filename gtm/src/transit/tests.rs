@@ -469,6 +469,21 @@ fn a_lost_link_is_told_to_whoever_is_left() {
 }
 
 #[test]
+fn what_a_destination_said_last_is_passed_on_before_it_is_said_that_its_link_is_lost() {
+    let mut gateway = Gateway::new(1 << 20);
+    gateway.open(1, 50_000);
+    gateway.run(1, OPENED, 9000, Lane::Urgent).unwrap();
+    gateway.forward(Lane::Urgent);
+    // It has everything, and leaves before that has gone on.
+    gateway.credit(1, 9000, 59_000);
+    gateway.transit.remove_link(gateway.far);
+    let told = gateway.control(gateway.near);
+    assert_eq!((told[0].kind, told[0].position), (Kind::Credit, 9000));
+    assert_eq!(told[1].reason(), Some(Refusal::LinkLost));
+    assert_eq!(told.len(), 2);
+}
+
+#[test]
 fn strangers_are_refused_once() {
     let mut gateway = Gateway::new(1 << 20);
     for _ in 0..3 {
@@ -529,7 +544,7 @@ impl Gateway {
 #[test]
 fn control_that_waits_is_bounded() {
     let mut gateway = Gateway::new(64 << 10);
-    let limit = 4 + link::SPARE_CONTROL_FRAMES;
+    let limit = 2 * 4 + link::SPARE_CONTROL_FRAMES;
     for source in 0..u32::try_from(limit).unwrap() + 10 {
         let probe = Header::new(Kind::Probe, key(source), LABEL);
         gateway.transit.handle_control(gateway.near, &probe, NOW);

@@ -188,6 +188,42 @@ fn what_a_gateway_still_has_is_not_sent_again() {
 }
 
 #[test]
+fn a_flow_whose_probes_nobody_answers_fails() {
+    // With something under way, and inside of a message of which everything has arrived.
+    for is_inside in [false, true] {
+        let mut source = Source::opened(1 << 20);
+        if is_inside {
+            source.begin_one();
+            assert!(source.outgoing.is_drained());
+        } else {
+            source.push_small();
+            source.frames();
+        }
+        // An answer in between is a sign of life, of the destination or of a gateway.
+        for answer in [Source::held, |source: &mut Source| {
+            let delivered = source.outgoing.positions().0;
+            source.credit(delivered, 1 << 20);
+        }] {
+            source.wait();
+            assert_eq!(source.control(), Some(Kind::Probe));
+            assert!(source.outgoing.stuck_since().is_some());
+            answer(&mut source);
+            assert_eq!(source.outgoing.stuck_since(), None);
+        }
+        source.wait();
+        let silent_since = source.now;
+        while source.outgoing.next_deadline().is_some() {
+            assert!(source.frames().is_empty());
+            source.wait();
+        }
+        assert_eq!(source.now, silent_since + GIVE_UP, "{is_inside}");
+        let (failure, messages) = source.outgoing.take_failure(source.now).expect("has failed");
+        assert_eq!(failure, Failure::Unreachable { last: None });
+        assert!(!messages.is_empty(), "{is_inside}");
+    }
+}
+
+#[test]
 fn an_idle_flow_closes_however_often_it_is_polled() {
     let mut source = Source::opened(1 << 20);
     for _ in 0..10 {
