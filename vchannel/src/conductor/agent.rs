@@ -56,6 +56,7 @@ impl Agent {
     ) -> Self {
         let resolver = Resolver::new(poller.waker());
         let next_token = u64::try_from(doorways.len()).unwrap_or(u64::MAX);
+        let dials = Dials::new(member.cluster().link_timeout());
         Self {
             member,
             patience,
@@ -64,7 +65,7 @@ impl Agent {
             doorways,
             meetings: BTreeMap::new(),
             next_token,
-            dials: Dials::default(),
+            dials,
             resolver,
             pairs: Pairs::default(),
             presence: Presence::new(patience.challenge),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use madgate_tm::{Lane, LaneClass};
 
-use super::limits::{ATTEMPTS_AT_ONCE, BACKOFF_FIRST, BACKOFF_LONGEST};
+use super::limits::{ATTEMPTS_AT_ONCE, ATTEMPTS_LEAST, BACKOFF_FIRST, BACKOFF_LONGEST};
 use super::link::{LinkEvent, LinkRequest, Party};
 use super::twins::Twins;
 use crate::cluster::NodeId;
@@ -27,10 +27,12 @@ pub(super) struct Attempt {
 }
 
 /// Everything that parties want dialled, or did until it was up.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Dials {
     dials: HashMap<DialKey, Dial>,
     under_way: usize,
+    /// The longest pause between two attempts.
+    longest: Duration,
 }
 
 #[derive(Debug)]
@@ -79,6 +81,17 @@ pub(super) enum Progressed {
 }
 
 impl Dials {
+    /// Nothing is being dialled yet. `link_timeout` is how long anybody waits for a link: several attempts
+    /// are made in it.
+    pub(super) fn new(link_timeout: Duration) -> Self {
+        let longest = BACKOFF_LONGEST.min(link_timeout / ATTEMPTS_LEAST);
+        Self {
+            dials: HashMap::new(),
+            under_way: 0,
+            longest: longest.max(BACKOFF_FIRST),
+        }
+    }
+
     /// A party wants a link.
     pub(super) fn dial(&mut self, key: DialKey, now: Instant) {
         let dial = self.dials.entry(key).or_insert(Dial {
@@ -95,12 +108,12 @@ impl Dials {
             dial.last_error = None;
         }
         if let State::Up { since } = dial.state {
-            let was_stable = now.duration_since(since) >= BACKOFF_LONGEST;
+            let was_stable = now.duration_since(since) >= self.longest;
             let until = if was_stable || dial.is_fresh {
                 dial.backoff = BACKOFF_FIRST;
                 now
             } else {
-                now + dial.pause()
+                now + dial.pause(self.longest)
             };
             dial.state = State::Resting { until };
             dial.attempts = 0;
@@ -244,7 +257,7 @@ impl Dials {
             self.dials.remove(&attempt.key);
             return None;
         }
-        let until = now + dial.pause();
+        let until = now + dial.pause(self.longest);
         dial.state = State::Resting { until };
         if dial.last_error.as_deref() == Some(error) {
             return None;
@@ -274,9 +287,9 @@ impl Dials {
 
 impl Dial {
     /// How long to rest now: half the backoff to all of it, by chance. The next one is longer.
-    fn pause(&mut self) -> Duration {
-        let backoff = self.backoff;
-        self.backoff = (2 * backoff).min(BACKOFF_LONGEST);
+    fn pause(&mut self, longest: Duration) -> Duration {
+        let backoff = self.backoff.min(longest);
+        self.backoff = (2 * backoff).min(longest);
         let half = backoff / 2;
         let half_us = u64::try_from(half.as_micros()).unwrap_or(u64::MAX).max(1);
         half + Duration::from_micros(random_u64() % half_us)
@@ -290,6 +303,7 @@ mod tests {
     use crate::conductor::LinkKind;
 
     const PATIENCE: Duration = Duration::from_secs(5);
+    const LINK_TIMEOUT: Duration = Duration::from_secs(30);
 
     fn key(peer: u32) -> DialKey {
         let request = LinkRequest {
@@ -304,7 +318,7 @@ mod tests {
     #[test]
     fn pauses_grow_and_reasons_are_told_once() {
         let mut now = Instant::now();
-        let mut dials = Dials::default();
+        let mut dials = Dials::new(LINK_TIMEOUT);
         dials.dial(key(1), now);
         let mut longest = BACKOFF_FIRST;
         for attempt_number in 1..=12 {
@@ -335,9 +349,33 @@ mod tests {
     }
 
     #[test]
+    fn several_attempts_are_made_while_anybody_waits_for_a_link() {
+        for timeout in [100, 250, 1000, 3000, 60_000].map(Duration::from_millis) {
+            let mut now = Instant::now();
+            let mut dials = Dials::new(timeout);
+            dials.dial(key(1), now);
+            for _ in 0..12 {
+                let attempt = dials.poll_due(now, PATIENCE).unwrap();
+                dials.fail(attempt, "refused", false, now);
+                now = dials.next_deadline().unwrap();
+            }
+            // However often it was in vain before.
+            let begun = now;
+            let mut attempts = 0;
+            while now < begun + timeout {
+                let attempt = dials.poll_due(now, PATIENCE).unwrap();
+                dials.fail(attempt, "refused", false, now);
+                now = dials.next_deadline().unwrap();
+                attempts += 1;
+            }
+            assert!(attempts >= ATTEMPTS_LEAST, "{timeout:?}: {attempts}");
+        }
+    }
+
+    #[test]
     fn a_peer_that_comes_anew_is_dialled_at_once() {
         let now = Instant::now();
-        let mut dials = Dials::default();
+        let mut dials = Dials::new(LINK_TIMEOUT);
         dials.dial(key(1), now);
         for _ in 0..5 {
             let due = dials.next_deadline().unwrap();
@@ -374,7 +412,7 @@ mod tests {
     #[test]
     fn what_a_link_of_the_peer_serves_is_dialled_no_longer() {
         let now = Instant::now();
-        let mut dials = Dials::default();
+        let mut dials = Dials::new(LINK_TIMEOUT);
         dials.dial(key(1), now);
         dials.served(key(1));
         assert_eq!(dials.next_deadline(), None);
@@ -403,7 +441,7 @@ mod tests {
     #[test]
     fn attempts_take_turns_and_can_be_cancelled() {
         let now = Instant::now();
-        let mut dials = Dials::default();
+        let mut dials = Dials::new(LINK_TIMEOUT);
         let total = u32::try_from(ATTEMPTS_AT_ONCE + 10).unwrap();
         (0..total).for_each(|peer| dials.dial(key(peer), now));
         let begun: Vec<Attempt> = std::iter::from_fn(|| dials.poll_due(now, PATIENCE)).collect();

@@ -22,8 +22,11 @@ pub const ATTEMPTS_AT_ONCE: usize = 128;
 /// The pause after a failed attempt to dial; it doubles with each, up to the longest.
 pub const BACKOFF_FIRST: Duration = Duration::from_millis(10);
 
-/// The longest pause between two attempts to dial.
+/// The longest pause between two attempts to dial, or a part of `link_timeout` if that is shorter.
 pub const BACKOFF_LONGEST: Duration = Duration::from_secs(1);
+
+/// Into so many parts the longest pause divides `link_timeout`, at least.
+pub(super) const ATTEMPTS_LEAST: u32 = 4;
 
 /// Events that wait for a party. Beyond them the conductor begins nothing new.
 pub const EVENTS_MOST: usize = 1024;
