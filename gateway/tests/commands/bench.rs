@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fs;
 
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::world::{World, run};
 
@@ -156,8 +156,14 @@ fn a_load_goes_beside_messages_as_another_flow() {
     assert_eq!(loads, [0, 50, 100]);
     for result in &results {
         check_times(result);
-        let load = result["load"]["mb_per_s"].as_f64().unwrap();
-        assert_eq!(load > 0.0, result["load"]["percent"] != 0, "{result}");
+        let load = &result["load"];
+        let figures = ["mb_per_s", "alone_mb_per_s"].map(|name| load[name].as_f64().unwrap());
+        assert_eq!(figures[0] > 0.0, load["percent"] != 0, "{result}");
+        assert!(figures[1] > 0.0, "{result}");
+        assert_eq!(
+            (&load["to"], &load["message_bytes"]),
+            (&json!("gw"), &json!(1 << 20))
+        );
     }
     let alike = world.start_bench(&["loaded", "--time", "50ms"]).end();
     alike.failed_with(&["the same flow", "--load-to"]);
@@ -290,10 +296,9 @@ fn a_gateway_that_is_restarted_meanwhile_does_not_spoil_a_bench() {
     let printed = &ended.succeeded().stdout;
     let last: Value = serde_json::from_str(printed.lines().last().unwrap()).unwrap();
     assert!(last["mb_per_s"].as_f64().unwrap() > 0.0, "{last}");
-    assert!(
-        ended.stderr.contains("gw does not say what it did"),
-        "{ended:?}"
-    );
+    let doubt = last["doubts"][0].as_str().unwrap();
+    assert!(doubt.contains("gw does not say what it did"), "{last}");
+    assert!(ended.stderr.contains(doubt), "{ended:?}");
 }
 
 #[test]
@@ -310,8 +315,31 @@ fn a_bench_in_which_nothing_moves_ends() {
         let mut bench = world.start_bench(&more);
         assert!(bench.next_line().contains("progress"));
         gateway.signal(Signal::STOP);
-        bench.end().failed_with(&["nothing has moved for 1"]);
+        bench
+            .end()
+            .failed_with(&["b0 was not reached for 1s", "its process is stopped"]);
     }
+}
+
+/// Who only receives has nothing that somebody could fail to answer.
+#[test]
+fn a_bench_to_which_nothing_comes_any_more_ends() {
+    let world = World::new("1s");
+    let (_gateway, serve) = (world.gateway(), world.serve());
+    let more = [
+        "stream",
+        "--direction",
+        "back",
+        "--time",
+        "1min",
+        "--interval",
+        "100ms",
+        "--json",
+    ];
+    let mut bench = world.start_bench(&more);
+    assert!(bench.next_line().contains("progress"));
+    serve.signal(Signal::STOP);
+    bench.end().failed_with(&["nothing has moved for 1"]);
 }
 
 /// Nobody is there who could be asked: what cannot be is said before.
@@ -333,7 +361,7 @@ fn what_nobody_could_answer_is_refused() {
                 "b0,b0",
                 "many",
             ],
-            1,
+            2,
             "two flows from a0 to b0",
         ),
         (
@@ -346,7 +374,7 @@ fn what_nobody_could_answer_is_refused() {
                 "b0",
                 "many",
             ],
-            1,
+            2,
             "b0 is both in --node and in --to",
         ),
         (

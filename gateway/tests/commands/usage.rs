@@ -384,6 +384,7 @@ fn options_that_say_nothing_about_what_is_measured_are_refused() {
         (["stream", "--node", "a1"], 2, "only `many`"),
         (["pingpong", "--figure6", "--json"], 2, "--figure6"),
         (["pingpong", "--svg", "/no/folder/x.svg"], 1, "cannot write"),
+        (["stream", "--interval", "9ms"], 2, "10ms at least"),
     ] {
         let way = ["--node", "a0", "--to", "b0"];
         let arguments = [OsStr::new("bench"), cluster.as_os_str()].into_iter();
@@ -393,6 +394,52 @@ fn options_that_say_nothing_about_what_is_measured_are_refused() {
         assert_eq!(code, Some(ends), "{more:?}: {stderr}");
         assert!(stderr.contains(expected), "{more:?}: {stderr}");
     }
+}
+
+#[test]
+fn nothing_is_written_over_what_is_read_or_written_too() {
+    let world = World::new("30s");
+    let (cluster, key, page) = (
+        world.cluster(),
+        world.path("session.key"),
+        world.path("page.html"),
+    );
+    let link = world.path("link.html");
+    std::os::unix::fs::symlink(&cluster, &link).unwrap();
+    let before = [&cluster, &key].map(|file| fs::read(file).unwrap());
+    let way = ["--node", "a0", "--to", "b0"];
+    let bench = [&way[..], &["pingpong", "--svg"]].concat();
+    let tune = |option| [&way[..], &[option]].concat();
+    let both = [&way[..], &["--output", page.to_str().unwrap(), "--report"]].concat();
+    for (command, options, file, what) in [
+        ("bench", bench.clone(), &cluster, "the cluster file"),
+        ("bench", bench, &key, "the session key"),
+        ("tune", tune("--output"), &key, "the session key"),
+        ("tune", tune("--report"), &link, "the cluster file"),
+        ("tune", both, &page, "what --output writes"),
+        (
+            "gateway",
+            vec!["--node", "gw", "--stats-json"],
+            &cluster,
+            "the cluster file",
+        ),
+        (
+            "gateway",
+            vec!["--node", "gw", "--stats-json"],
+            &key,
+            "the session key",
+        ),
+    ] {
+        let arguments = [OsStr::new(command), cluster.as_os_str()].into_iter();
+        let options = options.into_iter().map(OsStr::new);
+        let arguments: Vec<_> = arguments.chain(options).chain([file.as_os_str()]).collect();
+        let (code, stderr) = words(&arguments);
+        assert_eq!(code, Some(2), "{arguments:?}: {stderr}");
+        let expected = format!("would write over {}, which is {what}", file.display());
+        assert!(stderr.contains(&expected), "{arguments:?}: {stderr}");
+    }
+    assert_eq!([&cluster, &key].map(|file| fs::read(file).unwrap()), before);
+    assert!(!page.exists() && link.is_symlink());
 }
 
 #[test]

@@ -37,7 +37,10 @@ impl Failure {
 
     /// With what to do about it.
     pub(crate) fn advising(&self, advice: &str) -> Self {
-        Self::new(format!("{self}; {advice}"))
+        Self {
+            is_usage: self.is_usage,
+            ..Self::new(format!("{self}; {advice}"))
+        }
     }
 
     /// A failure with what caused it.

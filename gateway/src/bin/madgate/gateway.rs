@@ -14,6 +14,7 @@ use madgate_vchannel::cluster::parse_duration;
 use crate::failure::{Context, Failure};
 use crate::limits;
 use crate::output::print;
+use crate::save::keep_apart;
 use crate::service::Service;
 use crate::signals::Endings;
 use crate::stats;
@@ -24,7 +25,7 @@ use crate::units::{duration, size};
 const STOP_LIMIT: Duration = Duration::from_secs(3);
 /// How long it may take before a trial to send what is carried; senders keep the rest.
 const TRIAL_DRAIN_LIMIT: Duration = Duration::from_secs(2);
-/// The longest interval and the longest drain.
+/// The longest drain.
 const MAX_TIME: Duration = Duration::from_secs(24 * 3600);
 
 /// Runs a gateway, which forwards between the networks that it is on.
@@ -40,7 +41,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "NAME")]
     node: String,
     /// Logs what it does, so often.
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = crate::units::interval)]
     stats_interval: Option<Duration>,
     /// Writes its counters to this file, as one JSON object, at every interval and at the end.
     #[arg(long, value_name = "FILE")]
@@ -72,6 +73,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let (cluster, trials) = tunable::read(&arguments.cluster, &arguments.node, arguments.tunable)?;
     let name = &arguments.node;
     if let Some(file) = &arguments.stats_json {
+        let key = ("the session key", cluster.key_file());
+        let read = [("the cluster file", &*arguments.cluster), key];
+        keep_apart(("--stats-json", file), &read)?;
         // Where that cannot be, it is said at once.
         stats::write(file, &Counters::default())
             .or_fail(|| format!("cannot write the counters to {}", file.display()))?;

@@ -7,6 +7,9 @@ use serde::Serialize;
 
 use crate::units::float;
 
+/// Below so many ticks of each processor, what others did cannot be told from what was rounded.
+const LEAST_TICKS: u64 = 10;
+
 /// Figures are not to be trusted when others use more than this part of the processors.
 const DISTURBED: f64 = 0.1;
 
@@ -55,14 +58,18 @@ impl Watch {
         Self { before: look() }
     }
 
-    /// What others did since then: all but processes of this command, whoever started them.
+    /// What others did since then: all but processes of this command, whoever started them. Of less than a
+    /// tenth of a second nothing can be said.
     pub(crate) fn end(&self) -> Option<Load> {
         let (before, own_before) = self.before.as_ref()?;
         let (now, own_now) = look()?;
         let busy = float(now.busy.checked_sub(before.busy)?);
         let own = float(done_between(own_before, &own_now));
-        let passed = float(now.passed.checked_sub(before.passed)?.max(1));
-        let others = (busy - own).max(0.0) / passed;
+        let passed = now.passed.checked_sub(before.passed)?;
+        if passed < LEAST_TICKS * now.processors {
+            return None;
+        }
+        let others = (busy - own).max(0.0) / float(passed);
         Some(Load::new(now.processors, others))
     }
 }
@@ -179,7 +186,9 @@ mod tests {
         assert_eq!(own_of(own), Some(("a) b".to_owned(), process)));
         assert_eq!(work_of("cpu  1 2"), None);
         assert_eq!(own_of("17 (a) S 1"), None);
-        assert!(Watch::start().end().is_some());
+        assert!(look().is_some());
+        // As it has just begun.
+        assert_eq!(Watch::start().end(), None);
     }
 
     #[test]

@@ -27,6 +27,7 @@ mod motion;
 mod node;
 mod output;
 mod routes;
+mod save;
 mod serve;
 mod service;
 mod signals;

@@ -1,6 +1,13 @@
-//! Numbers as people read them.
+//! Numbers as people read and write them.
 
 use std::time::Duration;
+
+use madgate_vchannel::cluster::parse_duration;
+
+/// The shortest interval at which something is said, as each takes lines of a log.
+const MIN_INTERVAL: Duration = Duration::from_millis(10);
+/// The longest.
+const MAX_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 
 /// Bytes, in decimal units: `"268.4 MB"`.
 pub(crate) fn size(bytes: u64) -> String {
@@ -27,16 +34,61 @@ pub(crate) fn duration(duration: Duration) -> String {
     }
 }
 
+/// How often something is to be said.
+pub(crate) fn interval(text: &str) -> Result<Duration, String> {
+    let interval = parse_duration(text).ok_or("expected a time such as 500ms, 5s or 1min")?;
+    if (MIN_INTERVAL..=MAX_INTERVAL).contains(&interval) {
+        Ok(interval)
+    } else {
+        Err("expected 10ms at least, and a day at most".into())
+    }
+}
+
 /// Bytes per time: `"650 MB/s"`.
 pub(crate) fn rate(bytes: u64, took: Duration) -> String {
-    let megabytes = mb_per_s(bytes, took);
-    if megabytes >= 1000.0 {
-        format!("{:.2} GB/s", megabytes / 1000.0)
-    } else if megabytes >= 10.0 {
-        format!("{megabytes:.0} MB/s")
-    } else {
-        format!("{megabytes:.2} MB/s")
+    bandwidth(mb_per_s(bytes, took))
+}
+
+/// Megabytes per second, with three digits and the unit that suits: `"650 MB/s"`, `"7.95 kB/s"`.
+pub(crate) fn bandwidth(mb_per_s: f64) -> String {
+    const UNITS: [&str; 3] = ["B/s", "kB/s", "MB/s"];
+    let mut value = mb_per_s * 1e6;
+    for unit in UNITS {
+        if value < 999.5 {
+            return format!("{} {unit}", three_digits(value));
+        }
+        value /= 1000.0;
     }
+    // However many of them: those of the fastest links read best so.
+    format!("{value:.2} GB/s")
+}
+
+/// A number with three digits, or all that it has before its point.
+pub(crate) fn three_digits(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".to_owned(),
+        ..9.995 => format!("{value:.2}"),
+        ..99.95 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+/// How many a second: few with three digits, many with a comma every three digits.
+pub(crate) fn frequency(per_second: f64) -> String {
+    if per_second < 99.95 {
+        three_digits(per_second)
+    } else {
+        grouped(whole(per_second))
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a rate that is printed; the conversion saturates"
+)]
+fn whole(rate: f64) -> u64 {
+    rate.round() as u64
 }
 
 /// Megabytes per second.
@@ -83,6 +135,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_is_said_all_the_time_is_not_said() {
+        assert_eq!(interval("10ms"), Ok(Duration::from_millis(10)));
+        assert_eq!(interval("24h"), Ok(Duration::from_secs(86_400)));
+        for text in ["0s", "9999us", "86401s", "often"] {
+            assert!(interval(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
     fn numbers_read_well() {
         assert_eq!(size(0), "0 B");
         assert_eq!(size(999), "999 B");
@@ -92,6 +153,27 @@ mod tests {
         assert_eq!(size(u64::MAX), "18446744.1 TB");
         assert_eq!(rate(650_000_000, Duration::from_secs(1)), "650 MB/s");
         assert_eq!(rate(3_370_000_000, Duration::from_secs(1)), "3.37 GB/s");
+        for (mb_per_s, expected) in [
+            (0.0, "0 B/s"),
+            (0.000_5, "500 B/s"),
+            (0.007_95, "7.95 kB/s"),
+            (0.999_4, "999 kB/s"),
+            (0.999_6, "1.00 MB/s"),
+            (43.21, "43.2 MB/s"),
+            (999.6, "1.00 GB/s"),
+            (12_345.0, "12.35 GB/s"),
+        ] {
+            assert_eq!(bandwidth(mb_per_s), expected);
+        }
+        for (per_second, expected) in [
+            (0.0, "0"),
+            (0.119, "0.12"),
+            (7.5, "7.50"),
+            (64.1, "64.1"),
+            (12_345.4, "12,345"),
+        ] {
+            assert_eq!(frequency(per_second), expected);
+        }
         assert_eq!(duration(Duration::from_millis(414)), "0.41 s");
         assert_eq!(grouped(1_234_567), "1,234,567");
         assert_eq!(grouped(123), "123");

@@ -77,7 +77,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "SIZE", value_parser = load_size)]
     pub(super) load_size: Option<usize>,
     /// Says so often what has gone through, while a stream runs.
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = crate::units::interval)]
     pub(super) interval: Option<Duration>,
     /// One JSON object per result and line.
     #[arg(long)]

@@ -9,6 +9,7 @@ use plotters::prelude::*;
 
 use crate::failure::{Context, Failure};
 use crate::files::wire::count;
+use crate::units::three_digits;
 
 /// Of the picture.
 const PIXELS: (u32, u32) = (960, 600);
@@ -39,8 +40,9 @@ impl Axis {
 
     fn place(self, at: usize) -> f64 {
         match self {
-            // Nothing is drawn at one byte.
-            Self::Sizes => crate::units::float(count(at.max(1))).log2(),
+            // Nothing has a place of its own, before one byte.
+            Self::Sizes if at == 0 => -1.0,
+            Self::Sizes => crate::units::float(count(at)).log2(),
             Self::Loads => crate::units::float(count(at)),
         }
     }
@@ -56,8 +58,9 @@ impl Axis {
     /// What a tick says; ticks between powers of two say nothing.
     fn tick(self, place: f64) -> String {
         match self {
-            Self::Sizes if place.fract() == 0.0 => format_size(count(whole(place.exp2()))),
-            Self::Sizes => String::new(),
+            Self::Sizes if place.fract() != 0.0 => String::new(),
+            Self::Sizes if place < 0.0 => "0B".to_owned(),
+            Self::Sizes => format_size(count(whole(place.exp2()))),
             Self::Loads => format!("{place:.0}"),
         }
     }
@@ -166,7 +169,8 @@ impl Chart {
             for (at, value) in &curve.points {
                 let part = if largest > 0.0 { value / largest } else { 0.0 };
                 let at = self.axis.label(*at);
-                let _ = writeln!(text, "  {at:>8} {:<40} {value:.1}", bar(part));
+                let value = three_digits(*value);
+                let _ = writeln!(text, "  {at:>8} {:<40} {value}", bar(part));
             }
         }
         text
@@ -219,6 +223,8 @@ mod tests {
     fn ticks_are_at_powers_of_two() {
         assert_eq!(Axis::Sizes.tick(16.0), "64KiB");
         assert_eq!(Axis::Sizes.tick(16.5), "");
+        assert_eq!(Axis::Sizes.tick(Axis::Sizes.place(1)), "1B");
+        assert_eq!(Axis::Sizes.tick(Axis::Sizes.place(0)), "0B");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::files::wire::count;
 use crate::output::{escaped, print};
 use crate::service::seen::{Seen, SeenPipeline};
-use crate::units::{counted, float, grouped};
+use crate::units::{bandwidth, counted, float, frequency, three_digits};
 
 /// A direction that carried less than this share of what the busiest one of its gateway did is not
 /// told to people: only credit went there.
@@ -62,14 +62,23 @@ pub(super) struct Percentiles {
 pub(super) struct Latency {
     pub(super) message_bytes: usize,
     pub(super) round_trips: u64,
-    /// Percent of what the load reaches alone, and what it reached beside these messages.
-    #[serde(
-        skip_serializing_if = "Option::is_none",
-        serialize_with = "load_fields"
-    )]
-    pub(super) load: Option<(u32, f64)>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) load: Option<Burden>,
     #[serde(flatten)]
     pub(super) times: Percentiles,
+}
+
+/// A load beside half round trips.
+#[derive(Debug, Serialize)]
+pub(super) struct Burden {
+    /// Where it goes.
+    pub(super) to: String,
+    pub(super) channel: String,
+    pub(super) message_bytes: usize,
+    /// What it reaches alone, how much of that it was to be, and what it reached beside the others.
+    pub(super) alone_mb_per_s: f64,
+    pub(super) percent: u32,
+    pub(super) mb_per_s: f64,
 }
 
 /// One message at a time, in one direction.
@@ -119,19 +128,18 @@ pub(super) struct Flow {
     pub(super) mb_per_s: f64,
 }
 
-#[derive(Serialize)]
-struct LoadFields {
-    percent: u32,
-    mb_per_s: f64,
-}
-
-#[expect(clippy::ref_option, reason = "serde calls it like that")]
-fn load_fields<S: serde::Serializer>(
-    load: &Option<(u32, f64)>,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    let fields = load.map(|(percent, mb_per_s)| LoadFields { percent, mb_per_s });
-    fields.serialize(serializer)
+impl Burden {
+    fn text(&self) -> String {
+        format!(
+            " beside a load of {} % of {} ({}, {} messages to {} over {})",
+            self.percent,
+            bandwidth(self.alone_mb_per_s),
+            bandwidth(self.mb_per_s),
+            format_size(count(self.message_bytes)),
+            self.to,
+            self.channel,
+        )
+    }
 }
 
 impl Percentiles {
@@ -213,7 +221,8 @@ impl SeenPipeline {
             self.copies_per_frame,
         );
         if parked > 0.0 {
-            text += &format!(", {parked:.2} s parked for credit");
+            let ms = three_digits(parked * 1e3);
+            text += &format!(", {ms} ms parked for credit");
         }
         text
     }
@@ -249,14 +258,14 @@ impl Figures {
     pub(super) fn chart(&self, by_messages: bool, beside: &str, chart: &mut Chart) {
         let bytes = self.message_bytes();
         let load = match self {
-            Self::Latency(one) => one.load,
+            Self::Latency(one) => one.load.as_ref(),
             _ => None,
         };
         let size = match load {
             Some(_) => format!(", {}", format_size(count(bytes))),
             None => String::new(),
         };
-        let percent = load.map(|(percent, _)| usize::try_from(percent).unwrap_or(usize::MAX));
+        let percent = load.map(|load| usize::try_from(load.percent).unwrap_or(usize::MAX));
         let at = percent.unwrap_or(bytes);
         let mut add = |name: &str, value| chart.add(&format!("{name}{size}{beside}"), at, value);
         match self {
@@ -296,9 +305,7 @@ impl Figures {
     fn text(&self) -> String {
         match self {
             Self::Latency(one) => {
-                let beside = one.load.map_or_else(String::new, |(percent, mb_per_s)| {
-                    format!(" beside a load of {percent} % ({})", bandwidth(mb_per_s))
-                });
+                let beside = one.load.as_ref().map_or_else(String::new, Burden::text);
                 format!(
                     "half round trip{beside}: {} ({})",
                     one.times.text(),
@@ -323,37 +330,19 @@ impl Figures {
                 format!(
                     "{}{ways}, {} messages/s ({}, all as sent)",
                     bandwidth(one.mb_per_s),
-                    grouped(whole(one.messages_per_s)),
+                    frequency(one.messages_per_s),
                     counted(one.messages, "message"),
                 )
             }
             Self::Many(one) => format!(
                 "{}, {} messages/s in {}, the least of them {:.0} % of its fair share",
                 bandwidth(one.mb_per_s),
-                grouped(whole(one.messages_per_s)),
+                frequency(one.messages_per_s),
                 counted(one.flows.len(), "flow"),
                 100.0 * one.least_of_fair_share,
             ),
         }
     }
-}
-
-/// Megabytes per second, as people read them.
-pub(super) fn bandwidth(mb_per_s: f64) -> String {
-    if mb_per_s >= 1000.0 {
-        format!("{:.2} GB/s", mb_per_s / 1000.0)
-    } else {
-        format!("{mb_per_s:.1} MB/s")
-    }
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a rate that is printed; the conversion saturates"
-)]
-fn whole(rate: f64) -> u64 {
-    rate.round() as u64
 }
 
 #[cfg(test)]

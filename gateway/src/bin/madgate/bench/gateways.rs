@@ -73,9 +73,10 @@ impl<'a> Gateways<'a> {
         Ok(())
     }
 
-    /// What they have done, on the way that was measured.
-    pub(super) fn end(&mut self) -> Result<Vec<Seen>, Failure> {
-        let mut all = Vec::new();
+    /// What they have done, on the way that was measured, and why what was measured may not be trusted:
+    /// one has gone meanwhile.
+    pub(super) fn end(&mut self) -> Result<(Vec<Seen>, Vec<String>), Failure> {
+        let (mut all, mut doubts) = (Vec::new(), Vec::new());
         for one in &mut self.watched {
             let Some(tag) = one.tag.take() else {
                 continue;
@@ -84,9 +85,8 @@ impl<'a> Gateways<'a> {
                 Some(Answer::Seen(seen)) => seen,
                 Some(_) => return Err(one.partner.nonsense()),
                 None => {
-                    say(&format!(
-                        "madgate: {} does not say what it did: it was restarted meanwhile, or \
-                         cannot be reached",
+                    doubts.push(format!(
+                        "{} does not say what it did: it was restarted meanwhile, or cannot be reached",
                         one.partner.name()
                     ));
                     continue;
@@ -99,6 +99,6 @@ impl<'a> Gateways<'a> {
                 .retain(|way| names.contains(&&way.from) && names.contains(&&way.to));
             all.push(*seen);
         }
-        Ok(all)
+        Ok((all, doubts))
     }
 }

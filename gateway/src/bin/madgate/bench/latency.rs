@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-use super::finding::{Latency, OneWay, Percentiles};
+use super::finding::{Burden, Latency, OneWay, Percentiles};
 use super::partner::Partner;
 use super::under_way::{self, UnderWay};
 use super::{Plan, burst_of};
@@ -179,7 +179,14 @@ impl Load<'_> {
         }
         let bytes = sent * count(self.message_bytes);
         Ok(Latency {
-            load: Some((percent, mb_per_s(bytes, started.elapsed()))),
+            load: Some(Burden {
+                to: self.partner.name().to_owned(),
+                channel: self.partner.channel.name().to_owned(),
+                message_bytes: self.message_bytes,
+                alone_mb_per_s: full / 1e6,
+                percent,
+                mb_per_s: mb_per_s(bytes, started.elapsed()),
+            }),
             ..found
         })
     }

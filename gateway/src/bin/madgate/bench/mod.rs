@@ -20,7 +20,6 @@ mod stream;
 mod under_way;
 mod watchdog;
 
-use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -29,11 +28,12 @@ use std::time::{Duration, Instant};
 use madgate_vchannel::cluster::format_duration;
 use madgate_vchannel::{Channel, Cluster, NodeId, Session};
 
-use crate::failure::{Context, Failure};
+use crate::failure::Failure;
 use crate::limits;
 use crate::load::Watch;
 use crate::node::{channel_to, join, leave, read_cluster};
 use crate::output::{print, say};
+use crate::save::{Target, keep_apart};
 pub(crate) use arguments::{Arguments, message_size};
 use arguments::{Direction, Kind, TIME};
 use chart::Chart;
@@ -58,7 +58,7 @@ pub(crate) fn messages_per_s(
     [warm_up, time]: [Duration; 2],
 ) -> Result<f64, Failure> {
     let plan = Plan { warm_up, time };
-    let progress = Progress::none();
+    let progress = Progress::default();
     let found = stream::stream(partner, size, Direction::There, &plan, &progress)?;
     Ok(found.messages_per_s)
 }
@@ -81,13 +81,13 @@ pub(crate) fn half_round_trip_us(
     Ok(found.times.p50_us)
 }
 
-/// The load beside messages, in percent, unless somebody says otherwise,
+/// The load beside messages, in percent, unless somebody says otherwise.
 const LOADS: &[u32] = &[0, 50, 100];
+/// The size of its messages.
+const LOAD_BYTES: usize = 1 << 20;
 
 /// A load that goes beside what is measured: the percentage of how many bytes per second.
 type Beside<'l> = (Load<'l>, (u32, f64));
-/// and the size of its messages.
-const LOAD_BYTES: usize = 1 << 20;
 
 /// How long something is measured.
 #[derive(Debug, Clone, Copy)]
@@ -158,6 +158,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
             axis: kind.axis(),
             ..Chart::default()
         },
+        picture: None,
     };
     match (kind, arguments.node.as_slice(), arguments.to.as_slice()) {
         (Kind::Many, nodes, to) => bench.many(path, nodes, to),
@@ -172,6 +173,8 @@ struct Bench<'a> {
     arguments: &'a Arguments,
     kind: Kind,
     charted: Chart,
+    /// Where the picture goes.
+    picture: Option<Target>,
 }
 
 impl Bench<'_> {
@@ -179,7 +182,7 @@ impl Bench<'_> {
     fn alone(mut self, path: &Path, node: &str, to: &str) -> Result<ExitCode, Failure> {
         let (cluster, own) = read_cluster(path, node)?;
         let to = other_than(&cluster, own, to)?;
-        self.try_svg()?;
+        self.prepare_picture(path, &cluster)?;
         let session = join(&cluster, node)?;
         let channel = channel_to(&session, to, self.arguments.channel.as_deref())?;
         let partner = Partner::new(&channel, to);
@@ -212,8 +215,9 @@ impl Bench<'_> {
                 let interval = self.arguments.interval;
                 let with = (answer, interval);
                 let figures = self.measure(partner, beside, size, &plan.counted(), with)?;
-                let seen = gateways.end()?;
+                let (seen, gone) = gateways.end()?;
                 let mut doubts = doubts::doubts(spinners, watch.end());
+                doubts.extend(gone);
                 doubts.extend(figures.doubt());
                 doubts.extend(doubts::of_trials(&seen));
                 let partner = partner.name().to_owned();
@@ -264,7 +268,7 @@ impl Bench<'_> {
             }
             Kind::Stream | Kind::Flood => {
                 let direction = arguments.direction;
-                let progress = Progress::every(interval, arguments.json, size, direction);
+                let progress = Progress::every(interval, arguments.json, size, direction)?;
                 Figures::Throughput(stream::stream(partner, size, direction, plan, &progress)?)
             }
             Kind::Pingpong | Kind::Loaded | Kind::Many => {
@@ -310,16 +314,16 @@ impl Bench<'_> {
     fn many(mut self, path: &Path, nodes: &[String], to: &[String]) -> Result<ExitCode, Failure> {
         let flows = nodes.len().max(to.len());
         if flows > MAX_FLOWS {
-            return Err(Failure::new(format!(
+            return Err(Failure::usage(format!(
                 "at most {MAX_FLOWS} flows are measured"
             )));
         }
         for (at, node) in nodes.iter().enumerate() {
             if nodes[..at].contains(node) {
-                return Err(Failure::new(format!("--node names {node} twice")));
+                return Err(Failure::usage(format!("--node names {node} twice")));
             }
             if to.contains(node) {
-                return Err(Failure::new(format!(
+                return Err(Failure::usage(format!(
                     "{node} is both in --node and in --to: it is this process, which answers nobody"
                 )));
             }
@@ -328,14 +332,14 @@ impl Bench<'_> {
         for flow in 0..flows {
             let (from, to) = ends_of(flow);
             if (0..flow).any(|other| ends_of(other) == (from, to)) {
-                return Err(Failure::new(format!(
+                return Err(Failure::usage(format!(
                     "there would be two flows from {from} to {to}: name each node once, or as many \
                      others with --node"
                 )));
             }
         }
         let (cluster, _) = read_cluster(path, &nodes[0])?;
-        self.try_svg()?;
+        self.prepare_picture(path, &cluster)?;
         let mut sessions: Vec<Session> = Vec::new();
         for node in nodes {
             cluster.find_node(node)?;
@@ -370,8 +374,9 @@ impl Bench<'_> {
             let watch = Watch::start();
             gateways.begin()?;
             let found = stream::many(&partners, size, plan.time)?;
-            let seen = gateways.end()?;
+            let (seen, gone) = gateways.end()?;
             let mut doubts = doubts::doubts(spinners, watch.end());
+            doubts.extend(gone);
             doubts.extend(doubts::of_trials(&seen));
             let figures = Figures::Many(found);
             let ends = [nodes.join(","), to.join(",")];
@@ -444,31 +449,25 @@ impl Bench<'_> {
         finding.print(self.arguments.json)
     }
 
-    fn try_svg(&self) -> Result<(), Failure> {
-        self.arguments.svg.as_deref().map_or(Ok(()), try_svg)
+    /// Where a picture cannot be written, that is said before anything is measured.
+    fn prepare_picture(&mut self, path: &Path, cluster: &Cluster) -> Result<(), Failure> {
+        if let Some(picture) = &self.arguments.svg {
+            let key = ("the session key", cluster.key_file());
+            keep_apart(("--svg", picture), &[("the cluster file", path), key])?;
+            self.picture = Some(Target::prepare(picture, None)?);
+        }
+        Ok(())
     }
 
     fn draw(self) -> Result<ExitCode, Failure> {
         if self.arguments.plot {
             print(&format!("\n{}", self.charted.text()))?;
         }
-        if let Some(path) = &self.arguments.svg {
-            write_svg(path, &[self.charted])?;
+        if let Some(picture) = self.picture {
+            picture.write(&chart::svg(&[self.charted])?)?;
         }
         Ok(ExitCode::SUCCESS)
     }
-}
-
-/// Where a picture cannot be written, that is said before anything is measured.
-fn try_svg(path: &Path) -> Result<(), Failure> {
-    let file = fs::OpenOptions::new().append(true).create(true).open(path);
-    file.map(drop)
-        .or_fail(|| format!("cannot write {}", path.display()))
-}
-
-fn write_svg(path: &Path, charts: &[Chart]) -> Result<(), Failure> {
-    let svg = chart::svg(charts)?;
-    fs::write(path, svg).or_fail(|| format!("cannot write {}", path.display()))
 }
 
 /// Ends this process when nothing moves in any of these sessions, which are of one cluster.

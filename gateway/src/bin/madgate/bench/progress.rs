@@ -1,88 +1,135 @@
 //! What a long measurement says while it runs.
 
-use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use serde_json::json;
 
 use super::Direction;
+use crate::failure::{Context, Failure};
 use crate::output::print;
-use crate::units::{float, rate};
+use crate::units::{mb_per_s, rate};
 
-/// Says at every interval what has gone through since the last time.
-#[derive(Debug)]
+/// Counts what has arrived, of which a thread tells at every interval, whether anything moves or not.
+#[derive(Debug, Default)]
 pub(super) struct Progress {
+    bytes: Arc<AtomicU64>,
     /// `None`: nothing is said.
-    interval: Option<Duration>,
+    teller: Option<Teller>,
+}
+
+#[derive(Debug)]
+struct Teller {
+    /// When it begins to count is sent; it ends when nothing more can be.
+    begin: Option<Sender<Instant>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What is told at every interval.
+#[derive(Debug)]
+struct Story {
+    interval: Duration,
     is_json: bool,
-    /// What is measured: the bytes of a message, and which way they go.
-    of: (usize, Direction),
-    started: Cell<Instant>,
-    said: Cell<Instant>,
-    bytes: Cell<u64>,
+    message_bytes: usize,
+    direction: Direction,
+    bytes: Arc<AtomicU64>,
 }
 
 impl Progress {
+    /// Tells at this interval, if there is one, of messages of so many bytes that go there, or both ways.
     pub(super) fn every(
         interval: Option<Duration>,
         is_json: bool,
         message_bytes: usize,
         direction: Direction,
-    ) -> Self {
-        let started = Instant::now();
-        Self {
+    ) -> Result<Self, Failure> {
+        let bytes = Arc::new(AtomicU64::new(0));
+        let story = interval.map(|interval| Story {
             interval,
             is_json,
-            of: (message_bytes, direction),
-            started: Cell::new(started),
-            said: Cell::new(started),
-            bytes: Cell::new(0),
-        }
-    }
-
-    pub(super) fn none() -> Self {
-        Self::every(None, false, 0, Direction::There)
+            message_bytes,
+            direction,
+            bytes: Arc::clone(&bytes),
+        });
+        let teller = story.map(Teller::start).transpose()?;
+        Ok(Self { bytes, teller })
     }
 
     /// What counts begins now, which is what this returns.
     pub(super) fn begin(&self) -> Instant {
         let now = Instant::now();
-        self.started.set(now);
-        self.said.set(now);
-        self.bytes.set(0);
+        self.bytes.store(0, Ordering::Relaxed);
+        if let Some(begin) = self.teller.as_ref().and_then(|it| it.begin.as_ref()) {
+            // It lives for as long as this can be sent.
+            let _ = begin.send(now);
+        }
         now
     }
 
-    /// So many bytes more have gone through.
+    /// So many bytes more have arrived.
     pub(super) fn note(&self, bytes: u64) {
-        let Some(interval) = self.interval else {
+        if self.teller.is_some() {
+            self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Teller {
+    fn start(story: Story) -> Result<Self, Failure> {
+        let (begin, begun) = bounded(1);
+        let thread = thread::Builder::new()
+            .name("madgate-progress".into())
+            .spawn(move || story.tell(&begun))
+            .or_fail(|| "cannot start a thread".into())?;
+        Ok(Self {
+            begin: Some(begin),
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Teller {
+    fn drop(&mut self) {
+        self.begin = None;
+        if let Some(thread) = self.thread.take() {
+            // It has nothing to say about how it went.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Story {
+    fn tell(&self, begun: &Receiver<Instant>) {
+        let Ok(started) = begun.recv() else {
             return;
         };
-        self.bytes.set(self.bytes.get() + bytes);
-        let between = self.said.get().elapsed();
-        if between >= interval {
+        let mut said = started;
+        while let Err(RecvTimeoutError::Timeout) = begun.recv_timeout(self.interval) {
+            let now = Instant::now();
+            let line = self.line(now - started, now - said);
             // Whoever does not take it gets the result no less.
-            let _ = print(&self.line(between));
-            self.said.set(Instant::now());
-            self.bytes.set(0);
+            let _ = print(&line);
+            said = now;
         }
     }
 
-    fn line(&self, between: Duration) -> String {
-        let at_s = self.started.get().elapsed().as_secs_f64();
+    fn line(&self, at: Duration, between: Duration) -> String {
+        let bytes = self.bytes.swap(0, Ordering::Relaxed);
+        let at_s = at.as_secs_f64();
         if self.is_json {
-            let mb_per_s = float(self.bytes.get()) / between.as_secs_f64() / 1e6;
-            let (message_bytes, direction) = self.of;
             let line = json!({
                 "progress": true,
-                "message_bytes": message_bytes,
-                "direction": direction,
+                "message_bytes": self.message_bytes,
+                "direction": self.direction,
                 "at_s": at_s,
-                "mb_per_s": mb_per_s,
+                "mb_per_s": mb_per_s(bytes, between),
             });
             format!("{line}\n")
         } else {
-            format!("  at {at_s:.1} s: {}\n", rate(self.bytes.get(), between))
+            format!("  at {at_s:.1} s: {}\n", rate(bytes, between))
         }
     }
 }

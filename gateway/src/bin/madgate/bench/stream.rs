@@ -2,7 +2,6 @@
 //! nodes at once.
 
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -31,7 +30,7 @@ pub(super) fn stream(
         Direction::Back | Direction::Both => back(partner, size, direction, time, progress),
     };
     if !plan.warm_up.is_zero() {
-        run(plan.warm_up, &Progress::none())?;
+        run(plan.warm_up, &Progress::default())?;
     }
     let [there, back] = run(plan.time, progress)?;
     let rate = |gone: Gone| mb_per_s(gone.messages * count(size), gone.took);
@@ -103,8 +102,6 @@ fn back(
         Order::Source { message_bytes }
     })?;
     let started = progress.begin();
-    // What has gone there since the last message came back.
-    let gone = AtomicU64::new(0);
     let (there, (received, report)) = thread::scope(|scope| -> Result<_, Failure> {
         let sending = scope.spawn(|| {
             if !is_both {
@@ -112,9 +109,7 @@ fn back(
                 partner.send_stop(tag)?;
                 return Ok(Gone::nothing(time));
             }
-            let note = |bytes| {
-                gone.fetch_add(bytes, Ordering::Relaxed);
-            };
+            let note = |bytes| progress.note(bytes);
             let messages = send_for(partner, &messages, started, time, note)?;
             // Behind everything else.
             let stop = partner.send_stop(tag)?;
@@ -124,9 +119,7 @@ fn back(
             let took = started.elapsed();
             Ok(Gone { messages, took })
         });
-        let taken = partner.take_stream(tag, size, || {
-            progress.note(message_bytes + gone.swap(0, Ordering::Relaxed));
-        });
+        let taken = partner.take_stream(tag, size, || progress.note(message_bytes));
         Ok((join(sending)?, taken?))
     })?;
     let back = Gone {
@@ -139,7 +132,7 @@ fn back(
 }
 
 /// Sends until `time` after `started`, some at least; how many messages. `note` is told of the bytes
-/// that have left since the last time.
+/// of which it has been seen that they have arrived.
 fn send_for(
     partner: Partner<'_>,
     messages: &Messages,
@@ -148,7 +141,6 @@ fn send_for(
     note: impl Fn(u64),
 ) -> Result<u64, Failure> {
     let burst = burst_of(messages.size());
-    let bytes = count(messages.size() * burst);
     let weight = under_way::weight(burst, messages.size());
     let mut under_way = UnderWay::of(time, weight);
     let mut sent = 0;
@@ -164,8 +156,8 @@ fn send_for(
             None
         };
         sent += 1;
-        under_way.note(partner, weight, mark)?;
-        note(bytes);
+        let arrived = under_way.note(partner, weight, mark)?;
+        note(arrived / under_way::weight(1, messages.size()) * count(messages.size()));
         if started.elapsed() >= time {
             return Ok(sent);
         }

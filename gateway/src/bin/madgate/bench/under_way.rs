@@ -66,13 +66,14 @@ impl UnderWay {
     }
 
     /// So much was sent to `partner`, the last of it this message, if it is a mark. Waits until there is
-    /// room for more.
+    /// room for more; how much was seen to arrive.
     pub(super) fn note(
         &mut self,
         partner: Partner<'_>,
         weight: u64,
         mark: Option<Delivery>,
-    ) -> Result<(), Failure> {
+    ) -> Result<u64, Failure> {
+        let before = self.delivered;
         self.sent += weight;
         self.marks.extend(mark.map(|mark| (mark, self.sent)));
         while self.sent - self.delivered > self.most
@@ -83,7 +84,7 @@ impl UnderWay {
             }
             self.grow(sent, self.started.elapsed());
         }
-        Ok(())
+        Ok(self.delivered - before)
     }
 }
 

@@ -4,7 +4,7 @@
 //!   choices ──> search ──point──> trial ──> route: orders to every node (--tunable)
 //!     what         │     score <──┘  └────> objective: what `madgate bench` measures
 //!     may be       ▼
-//!     tried     outcome ──> report (text, JSON, HTML), save (the cluster file)
+//!     tried     outcome ──> report (text, JSON, HTML) and the cluster file
 //! ```
 
 mod choices;
@@ -13,7 +13,6 @@ mod list;
 mod objective;
 mod report;
 mod route;
-mod save;
 mod search;
 mod statistics;
 mod trial;
@@ -31,12 +30,12 @@ use crate::failure::Failure;
 use crate::knobs::{self, Name, Plan};
 use crate::load::Watch;
 use crate::output::{print, say};
+use crate::save::{Target, keep_apart};
 use crate::signals::{Endings, exit_code};
 use choices::{Chosen, choices, count_combinations};
-use objective::{Aim, Objective};
+use objective::{Aim, MEASUREMENTS_LEAST, Objective};
 use report::Report;
 use route::{Route, Stop};
-use save::Target;
 use search::Verdict;
 use trial::Trial;
 
@@ -47,8 +46,6 @@ const BUDGET_BOUNDS: std::ops::RangeInclusive<Duration> =
 const CLOSING: Duration = Duration::from_secs(2);
 const CLOSING_PART: u32 = 10;
 
-/// Measurements without which there is nothing to be said: half of them for a verdict.
-const MEASUREMENTS_LEAST: u32 = 24;
 /// A message that takes so long does because the way is slow, and not because something else ran.
 const SLOW_MESSAGE: Duration = Duration::from_secs(1);
 
@@ -156,9 +153,7 @@ fn tune(tuning: &Tuning) -> Result<ExitCode, Failure> {
         return Err(Failure::new(format!("{} is this node itself", tuning.to)));
     }
     // Before anything is measured, as it would be for nothing.
-    let target = prepare(tuning, &plan)?;
-    let html = tuning.report.as_deref();
-    let html = html.map(|file| Target::prepare(file, None)).transpose()?;
+    let [target, html] = prepare(tuning, &plan)?;
 
     let mut route = Route::open(&plan, &tuning.node, to, tuning.channel.as_deref(), &endings)?;
     let report = measure(tuning, objective, &plan, &mut route, started);
@@ -168,7 +163,7 @@ fn tune(tuning: &Tuning) -> Result<ExitCode, Failure> {
     route.end();
     let mut report = match report {
         Ok(report) => report,
-        Err(Stop::Failure(failure)) => return Err(failure),
+        Err(Stop::Failure(failure)) => return Err(failure.advising("nothing was written")),
         Err(Stop::Signal(signal)) => {
             say("madgate: broken off; nothing was written");
             return Ok(ExitCode::from(u8::try_from(exit_code(signal)).unwrap_or(1)));
@@ -228,15 +223,29 @@ fn fit(route: &mut Route<'_>, objective: &Objective, budget: Duration) -> Result
     Ok(())
 }
 
-fn prepare(tuning: &Tuning, plan: &Plan) -> Result<Option<Target>, Failure> {
-    if tuning.dry_run {
-        return Ok(None);
+/// Prepares to write the cluster file and the report, where that is asked for.
+fn prepare(tuning: &Tuning, plan: &Plan) -> Result<[Option<Target>; 2], Failure> {
+    let own = plan.path();
+    let (output, report) = (tuning.output.as_deref(), tuning.report.as_deref());
+    let mut others = vec![("the session key", plan.cluster().key_file())];
+    if let Some(output) = output {
+        // It may be the cluster file, of course.
+        keep_apart(("--output", output), &others)?;
+        others.push(("what --output writes", output));
     }
-    let output = tuning.output.as_deref().unwrap_or(plan.path());
+    others.push(("the cluster file", own));
+    if let Some(report) = report {
+        keep_apart(("--report", report), &others)?;
+    }
+    let report = report.map(|file| Target::prepare(file, None)).transpose()?;
+    if tuning.dry_run {
+        return Ok([None, report]);
+    }
+    let output = output.unwrap_or(own);
     let real = |path: &Path| path.canonicalize().ok();
-    let is_itself =
-        output == plan.path() || real(output).is_some_and(|it| real(plan.path()) == Some(it));
-    Target::prepare(output, is_itself.then_some(plan.text())).map(Some)
+    let is_itself = output == own || real(output).is_some_and(|it| real(own) == Some(it));
+    let found = Target::prepare(output, is_itself.then_some(plan.text()))?;
+    Ok([Some(found), report])
 }
 
 /// Finds out what there is to be found out.

@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use madgate_vchannel::cluster::format_size;
+use madgate_vchannel::cluster::{format_duration, format_size};
 
 use super::route::{Route, Stop};
 use super::statistics::geometric_mean;
 use crate::bench;
 use crate::failure::Failure;
 use crate::files::wire::count;
-use crate::units::float;
+use crate::units::{counted, float};
 
 /// The shortest and the longest that one figure is measured.
 const FIGURE_TIME: std::ops::RangeInclusive<Duration> =
@@ -19,6 +19,9 @@ const FIGURE_TIME: std::ops::RangeInclusive<Duration> =
 const FIGURES: u32 = 400;
 /// The part of that time that passes before it counts.
 const WARM_UP_PART: u32 = 4;
+
+/// Measurements without which there is nothing to be said: half of them for a verdict.
+pub(super) const MEASUREMENTS_LEAST: u32 = 24;
 
 /// Messages that a figure takes at least, where each takes longer than it is measured.
 const MESSAGES_OF_FIGURE: u32 = 4;
@@ -88,9 +91,7 @@ impl Gauge {
     /// A figure, with its unit.
     pub(crate) fn figure(self, figure: f64) -> String {
         match self {
-            Self::Stream(_) if figure >= 1000.0 => format!("{:.2} GB/s", figure / 1000.0),
-            Self::Stream(_) if figure < 1.0 => format!("{:.1} kB/s", figure * 1000.0),
-            Self::Stream(_) => format!("{figure:.1} MB/s"),
+            Self::Stream(_) => crate::units::bandwidth(figure),
             Self::Pingpong(_) => format!("{figure:.1} us"),
         }
     }
@@ -108,7 +109,7 @@ impl Objective {
     /// With messages of these sizes, or the usual ones.
     ///
     /// # Errors
-    /// When messages without bytes are to have a throughput.
+    /// When messages without bytes are to have a throughput, or so many figures take more than the budget.
     pub(crate) fn new(aim: Aim, sizes: &[usize], budget: Duration) -> Result<Self, Failure> {
         if aim != Aim::Latency && sizes.contains(&0) {
             return Err(Failure::usage(
@@ -122,13 +123,33 @@ impl Objective {
         };
         let streams = sizes.iter().copied().map(Gauge::Stream);
         let pingpongs = sizes.iter().copied().map(Gauge::Pingpong);
-        let gauges = match aim {
+        let gauges: Vec<Gauge> = match aim {
             Aim::Throughput => streams.collect(),
             Aim::Latency => pingpongs.collect(),
             Aim::Balanced => streams.chain(pingpongs).collect(),
         };
-        let time = (budget / FIGURES).clamp(*FIGURE_TIME.start(), *FIGURE_TIME.end());
+        let shortest = *FIGURE_TIME.start();
+        let least = Self::time_of(shortest, gauges.len()) * MEASUREMENTS_LEAST;
+        if least > budget {
+            let figures = counted(gauges.len(), "figure");
+            return Err(Failure::usage(format!(
+                "a measurement has {figures}, too many for a budget of {}: name fewer messages with \
+                 --size, or a --budget of {} at least",
+                format_duration(budget),
+                format_duration(least),
+            )));
+        }
+        // As long as so many fit in.
+        let part = budget.as_secs_f64() / least.as_secs_f64();
+        let time = (budget / FIGURES).min(shortest.mul_f64(part));
+        let time = time.clamp(shortest, *FIGURE_TIME.end());
         Ok(Self { gauges, time })
+    }
+
+    /// What so many figures take that are measured for so long each.
+    fn time_of(time: Duration, gauges: usize) -> Duration {
+        let figures = u32::try_from(gauges).unwrap_or(u32::MAX);
+        (time + time / WARM_UP_PART).saturating_mul(figures)
     }
 
     /// How long one message of each size takes, with what is in force: the second, as the first sets
@@ -208,9 +229,31 @@ mod tests {
         let long = Objective::new(Aim::Throughput, &[], Duration::from_secs(3600)).unwrap();
         assert_eq!(long.gauges, [Gauge::Stream(1 << 20)]);
         assert_eq!(long.time, *FIGURE_TIME.end());
-        let short = Objective::new(Aim::Latency, &[8, 64], Duration::from_secs(5)).unwrap();
+        let short = Objective::new(Aim::Latency, &[8, 64], Duration::from_secs(6)).unwrap();
         assert_eq!(short.gauges, [Gauge::Pingpong(8), Gauge::Pingpong(64)]);
         assert_eq!(short.time, *FIGURE_TIME.start());
+    }
+
+    #[test]
+    fn a_budget_has_room_for_the_figures_that_are_asked_for() {
+        let of = |sizes: usize, budget: u64| {
+            let sizes: Vec<usize> = (0..sizes).collect();
+            Objective::new(Aim::Latency, &sizes, Duration::from_secs(budget))
+        };
+        let refused = of(4, 11).unwrap_err().to_string();
+        assert!(refused.contains("4 figures"), "{refused}");
+        assert!(refused.contains("a --budget of 12s at least"), "{refused}");
+        assert_eq!(of(4, 12).unwrap().time, *FIGURE_TIME.start());
+        // With very many, each takes less, so that they fit in as well.
+        for (sizes, budget) in [(1, 40), (8, 400), (30, 300), (100, 3000)] {
+            let time = of(sizes, budget).unwrap().time;
+            let all = Objective::time_of(time, sizes) * MEASUREMENTS_LEAST;
+            assert!(
+                all.as_secs_f64() <= 1.001 * budget as f64,
+                "{sizes}: {all:?}"
+            );
+            assert!(time <= Duration::from_secs(budget) / FIGURES);
+        }
     }
 
     #[test]

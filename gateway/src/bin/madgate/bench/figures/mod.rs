@@ -20,13 +20,16 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use madgate_vchannel::cluster::format_size;
 use serde_json::Value;
 
-use super::chart::Chart;
+use super::chart::{self, Chart};
 use crate::child::{Family, Process};
 use crate::deadline::Deadline;
 use crate::failure::{Context, Failure};
+use crate::files::wire::count;
 use crate::output::{print, say};
+use crate::save::Target;
 use report::{Direct, Direction, Figure, Point};
 use scene::{Nodes, Scene};
 
@@ -63,11 +66,10 @@ pub(super) struct Order<'a> {
 
 /// Measures both figures, and prints them.
 pub(super) fn run(order: &Order<'_>) -> Result<ExitCode, Failure> {
-    if let Some(path) = order.svg {
-        super::try_svg(path)?;
-    }
-    let packets = or_usual(order.packets, &PACKETS);
-    let messages = or_usual(order.messages, &MESSAGES);
+    let picture = order.svg.map(|path| Target::prepare(path, None));
+    let picture = picture.transpose()?;
+    let packets = &*or_usual(order.packets, &PACKETS);
+    let messages = &*or_usual(order.messages, &MESSAGES);
     let time = order.time.unwrap_or(TIME);
     let scene = Scene::make()?;
     let family = Family::default();
@@ -97,14 +99,18 @@ pub(super) fn run(order: &Order<'_>) -> Result<ExitCode, Failure> {
             say(&format!("madgate: not to be trusted: {doubt}"));
         }
     }
-    if let Some(path) = order.svg {
-        super::write_svg(path, &charts)?;
+    if let Some(picture) = picture {
+        picture.write(&chart::svg(&charts)?)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn or_usual<'a>(asked: &'a [usize], usual: &'a [usize]) -> &'a [usize] {
-    if asked.is_empty() { usual } else { asked }
+/// What was asked for, each once and in order; or the usual.
+fn or_usual(asked: &[usize], usual: &[usize]) -> Vec<usize> {
+    let mut sizes = if asked.is_empty() { usual } else { asked }.to_vec();
+    sizes.sort_unstable();
+    sizes.dedup();
+    sizes
 }
 
 /// How long it may take: packets alone and in a stream over both networks, and messages in packets both ways.
@@ -135,8 +141,8 @@ impl Bench<'_> {
             for figure in &mut figures {
                 let (from, to) = figure.direction.ends();
                 self.say(&format!(
-                    "measuring {from} -> {to} in packets of {} KiB",
-                    packet >> 10
+                    "measuring {from} -> {to} in packets of {}",
+                    format_size(count(*packet))
                 ));
                 let _end = self.node(&cluster, "serve", to)?;
                 for found in self.bench(&cluster, (from, to), "ping", messages)? {

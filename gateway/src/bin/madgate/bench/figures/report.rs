@@ -9,9 +9,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::super::chart::Chart;
-use super::super::finding::bandwidth;
 use crate::failure::Failure;
 use crate::files::wire::count;
+use crate::units::bandwidth;
 use crate::units::{float, mb_per_s};
 
 /// Which way messages go.

@@ -1,4 +1,4 @@
-//! Writing a cluster file, whole or not at all.
+//! Files that a command writes: whole or not at all, and never over what it reads.
 
 use std::fs;
 use std::io::Write as _;
@@ -76,7 +76,7 @@ impl Target {
             && fs::read_to_string(&self.path).or_fail(what)? != *expected
         {
             return Err(Failure::new(format!(
-                "{} was changed meanwhile, and stays as it is; write to another file with --output",
+                "{} was changed meanwhile, and stays as it is; name another file",
                 shown.display()
             )));
         }
@@ -98,14 +98,52 @@ impl Target {
 /// What helps where a file belongs to somebody else, to whom nothing can be given.
 const OF_ANOTHER: &str = "it has to stay whose it is now; name another file";
 
-/// Permissions of a file that was not there, less what the user's mask takes away: cluster files hold no
+/// Makes sure that what an option names is not written over one of the others, each of which comes with
+/// what it is: `the session key`, `what --output writes`.
+pub(crate) fn keep_apart(
+    (option, path): (&str, &Path),
+    others: &[(&str, &Path)],
+) -> Result<(), Failure> {
+    match others.iter().find(|(_, other)| is_same(path, other)) {
+        Some((other, _)) => Err(Failure::usage(format!(
+            "{option} would write over {}, which is {other}: name another file",
+            path.display()
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Whether both paths lead to one file, which may not be there yet.
+fn is_same(one: &Path, other: &Path) -> bool {
+    match (fs::metadata(one), fs::metadata(other)) {
+        (Ok(one), Ok(other)) => {
+            one.is_file() && (one.dev(), one.ino()) == (other.dev(), other.ino())
+        }
+        (Err(_), Err(_)) => place_of(one) == place_of(other),
+        _ => false,
+    }
+}
+
+/// Where a file will be that is not there.
+fn place_of(path: &Path) -> PathBuf {
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new(".")).canonicalize();
+    match (folder, path.file_name()) {
+        (Ok(folder), Some(name)) => folder.join(name),
+        _ => path.to_owned(),
+    }
+}
+
+/// Permissions of a file that was not there, less what the user's mask takes away: what is written holds no
 /// secrets.
 const NEW_MODE: u32 = 0o666;
 
 /// A file that is made there, and removed unless it gets a name.
 fn file_in(folder: &Path) -> std::io::Result<NamedTempFile> {
     let made = tempfile::Builder::new()
-        .prefix(".madgate-tune-")
+        .prefix(".madgate-")
         .permissions(fs::Permissions::from_mode(NEW_MODE))
         .tempfile_in(folder);
     // Its path, which the error has too, is nobody's concern.
@@ -167,6 +205,38 @@ mod tests {
         fs::write(&usual, "").unwrap();
         let mode = |file: &Path| fs::metadata(file).unwrap().permissions().mode();
         assert_eq!(mode(&other), mode(&usual));
+    }
+
+    #[test]
+    fn nothing_is_written_over_what_is_read_or_written_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("cluster"), "").unwrap();
+        std::os::unix::fs::symlink("cluster", at("link")).unwrap();
+        fs::hard_link(at("cluster"), at("hard")).unwrap();
+        fs::create_dir(at("inner")).unwrap();
+        let refused = |one: &Path, other: &Path| {
+            let apart = keep_apart(("--one", one), &[("the other", other)]);
+            apart.map_or_else(|failure| failure.to_string(), |()| String::new())
+        };
+        let same = [
+            ("cluster", "cluster"),
+            ("link", "cluster"),
+            ("hard", "cluster"),
+            ("inner/../cluster", "link"),
+            ("new", "inner/../new"),
+        ];
+        for (one, other) in same {
+            let refused = refused(&at(one), &at(other));
+            assert!(
+                refused.starts_with("--one would write over"),
+                "{one}: {refused}"
+            );
+            assert!(refused.contains("which is the other"), "{one}: {refused}");
+        }
+        assert_eq!(refused(&at("new"), &at("newer")), "");
+        assert_eq!(refused(&at("new"), &at("cluster")), "");
+        assert_eq!(refused(Path::new("/dev/null"), Path::new("/dev/null")), "");
     }
 
     #[test]
