@@ -217,7 +217,10 @@ fn a_flow_whose_probes_nobody_answers_fails() {
             source.wait();
         }
         assert_eq!(source.now, silent_since + GIVE_UP, "{is_inside}");
-        let (failure, messages) = source.outgoing.take_failure(source.now).expect("has failed");
+        let (failure, messages) = source
+            .outgoing
+            .take_failure(source.now)
+            .expect("has failed");
         assert_eq!(failure, Failure::Unreachable { last: None });
         assert!(!messages.is_empty(), "{is_inside}");
     }

@@ -386,6 +386,15 @@ impl Name {
         self.knob
     }
 
+    /// Whether the cluster has what it is of.
+    pub(crate) fn is_in(&self, cluster: &Cluster) -> bool {
+        match self.knob.section {
+            Section::Gateway | Section::Endpoint => true,
+            Section::Channel => cluster.channel_named(&self.of).is_some(),
+            Section::Network => cluster.network_named(&self.of).is_some(),
+        }
+    }
+
     /// The value in a cluster; `None` where the cluster has nothing of that name, or its
     /// protocol no such knob.
     pub(crate) fn value_in(&self, cluster: &Cluster) -> Option<Value> {

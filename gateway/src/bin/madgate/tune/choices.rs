@@ -159,11 +159,16 @@ pub(crate) fn choices(
         .into_iter()
         .filter(concerns)
         .partition(|name| does_something(name.knob(), &protocols));
+    if let Some(unknown) = wanted.iter().find(|name| !name.is_in(cluster)) {
+        return Err(Failure::usage(format!(
+            "{unknown} is of nothing in the cluster file; what is on this route: {}",
+            in_words(&on_route)
+        )));
+    }
     if let Some(foreign) = wanted.iter().find(|name| !on_route.contains(name)) {
-        let known: Vec<String> = on_route.iter().map(Name::to_string).collect();
         return Err(Failure::new(format!(
             "{foreign} does nothing on this route; what does: {}",
-            known.join(", ")
+            in_words(&on_route)
         )));
     }
     let choices: Vec<Choice> = on_route
@@ -182,6 +187,11 @@ pub(crate) fn choices(
         protocols,
     };
     Ok(Chosen { choices, idle })
+}
+
+fn in_words(names: &[Name]) -> String {
+    let names: Vec<String> = names.iter().map(Name::to_string).collect();
+    names.join(", ")
 }
 
 /// Whether a knob can do something on a route over these protocols.

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use madgate_vchannel::cluster::format_duration;
 use serde_json::{Map, Value as Json, json};
 
 use super::choices::{Choice, Idle};
@@ -56,7 +57,7 @@ impl Report<'_> {
             Verdict::Better { point, .. }
             | Verdict::Unsure { point, .. }
             | Verdict::Failed { point, .. } => point.clone(),
-            Verdict::NothingHelps => self.present(),
+            Verdict::NoBetter { .. } | Verdict::NothingHelps => self.present(),
         }
     }
 
@@ -119,11 +120,21 @@ impl Report<'_> {
                     "not surely better, so what is there stays: {ratio}; a longer --budget may tell"
                 )
             }
+            Verdict::NoBetter { point, ratio } => format!(
+                "nothing helps: what looked best, {}, was {}, so what is there stays",
+                changed(&self.choices, point),
+                ratio_in_words(ratio)
+            ),
             Verdict::Failed { reason, .. } => {
                 format!("what looked better failed, so what is there stays: {reason}")
             }
             Verdict::NothingHelps if self.has_tried_nothing() => {
-                "there was no time to try anything: give a longer --budget".to_owned()
+                format!(
+                    "there was no time to try anything, as a measurement took {}: give a --budget of {} \
+                     at least, or name fewer messages with --size",
+                    duration(self.outcome.cost),
+                    format_duration(whole_seconds(self.outcome.least_budget()))
+                )
             }
             Verdict::NothingHelps if self.outcome.unseen > 0 => {
                 "nothing that was tried helps: no value was surely better, so what is there stays"
@@ -188,6 +199,7 @@ impl Report<'_> {
         let (verdict, ratio) = match &self.outcome.verdict {
             Verdict::Better { ratio, .. } => ("better", Some(ratio)),
             Verdict::Unsure { ratio, .. } => ("unsure", ratio.as_ref()),
+            Verdict::NoBetter { ratio, .. } => ("nothing_helps", Some(ratio)),
             Verdict::Failed { .. } => ("failed", None),
             Verdict::NothingHelps if self.has_tried_nothing() => ("no_time", None),
             Verdict::NothingHelps => ("nothing_helps", None),
@@ -233,6 +245,11 @@ impl Report<'_> {
             "measured": measured,
         })
     }
+}
+
+/// As many as are begun.
+fn whole_seconds(time: Duration) -> Duration {
+    Duration::from_secs(time.as_secs() + u64::from(time.subsec_nanos() > 0))
 }
 
 fn of(choice: &Choice, place: usize) -> (&Name, &Value) {

@@ -57,6 +57,11 @@ impl Estimate {
     pub(crate) fn is_surely_above(&self, limit: f64) -> bool {
         self.confidence >= CONFIDENCE && self.low > limit
     }
+
+    /// The same for below it.
+    pub(crate) fn is_surely_below(&self, limit: f64) -> bool {
+        self.confidence >= CONFIDENCE && self.high < limit
+    }
 }
 
 /// How surely the true median is between the `rank`-th smallest and the `rank`-th largest of

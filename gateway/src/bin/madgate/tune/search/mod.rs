@@ -194,6 +194,8 @@ pub(crate) enum Verdict {
         point: Point,
         ratio: Option<Estimate>,
     },
+    /// This point looked better, and surely is not by as much as would count.
+    NoBetter { point: Point, ratio: Estimate },
     /// This point looked better, and then nothing could be measured there any more.
     Failed { point: Point, reason: String },
     /// Nothing looked better.
@@ -209,6 +211,17 @@ pub(crate) struct Outcome {
     pub(crate) unseen: usize,
     /// Measurements.
     pub(crate) samples: usize,
+    /// What one of them took of late.
+    pub(crate) cost: Duration,
+}
+
+impl Outcome {
+    /// A budget with which something could have been tried: what a verdict has to rest on, and a first
+    /// look with some pairs besides.
+    pub(crate) fn least_budget(&self) -> Duration {
+        const MEASUREMENTS: u32 = 32;
+        self.cost * MEASUREMENTS
+    }
 }
 
 /// Searches from the present point on.
@@ -429,6 +442,7 @@ impl<'a, S: Surface> Search<'a, S> {
             steps: self.steps,
             unseen: self.unseen,
             samples: self.samples,
+            cost: self.cost,
         })
     }
 
@@ -454,9 +468,12 @@ impl<'a, S: Surface> Search<'a, S> {
                 break;
             }
         }
-        Ok(Verdict::Unsure {
-            point: found,
-            ratio: Estimate::of(&ratios),
+        let (point, ratio) = (found, Estimate::of(&ratios));
+        Ok(match ratio {
+            Some(ratio) if ratio.is_surely_below(1.0 + LEAST_GAIN) => {
+                Verdict::NoBetter { point, ratio }
+            }
+            ratio => Verdict::Unsure { point, ratio },
         })
     }
 

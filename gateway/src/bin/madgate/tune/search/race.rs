@@ -1,7 +1,7 @@
 //! Promising values against what is in force, pair by pair, until it is clear.
 
 use super::screen::Candidate;
-use super::{LEAST_GAIN, Point, Search, Step, Surface};
+use super::{LEAST_GAIN, Move, Point, Search, Step, Surface};
 use crate::tune::statistics::{Estimate, LEAST_FIGURES};
 
 /// Who looked worse than this is not raced. Below one, as a first look may have been unlucky.
@@ -73,6 +73,15 @@ impl<S: Surface> Search<'_, S> {
         }
     }
 
+    /// A point was measured beside another one: where one knob is different, its value has been looked at.
+    fn note_seen(&mut self, point: &[usize], beside: &[usize]) {
+        let values = point.iter().zip(beside).enumerate();
+        let mut others = values.filter(|(_, (value, present))| value != present);
+        if let (Some((knob, (&value, _))), None) = (others.next(), others.next()) {
+            self.seen.insert(Move::plain(knob, value));
+        }
+    }
+
     /// Races a point that looked `promise` times as good as what is in force; by how many times it is
     /// better, where it is surely so and has been taken over.
     pub(super) fn challenge(
@@ -92,6 +101,7 @@ impl<S: Surface> Search<'_, S> {
                 break;
             };
             ratios.push(ratio);
+            self.note_seen(&point, &present);
             standing = Estimate::of(&ratios).map_or(Standing::Open, |ratio| stands(&ratio));
         }
         let ratio = Estimate::of(&ratios);

@@ -286,6 +286,38 @@ fn a_machine_that_slows_down_does_not_decide() {
 }
 
 #[test]
+fn what_is_surely_no_better_is_called_so() {
+    for seed in 0..20 {
+        // Whatever a search has made of it before.
+        let mut surface = Made::new(&[&[1.0, 0.7]], 0.03, seed);
+        let dimensions = surface.dimensions();
+        let budget = Duration::from_secs(120);
+        let mut search = Search::new(&dimensions, &[], budget, &mut surface);
+        search.learn_cost().unwrap_or_else(|never| match never {});
+        let outcome = search
+            .conclude(vec![1])
+            .unwrap_or_else(|never| match never {});
+        let Verdict::NoBetter { point, ratio } = outcome.verdict else {
+            panic!("{:?}", outcome.verdict);
+        };
+        assert!(point == [1] && ratio.high < 1.0, "{ratio:?}");
+    }
+}
+
+#[test]
+fn a_value_that_raced_has_been_tried() {
+    for seconds in [15, 20, 30, 60] {
+        // The default, which races before anything is looked at, is all that is to be tried.
+        let mut surface = Made::new(&[&[1.0, 1.5]], 0.01, seconds);
+        surface.default = 1;
+        let (_, outcome) = surface.searched(seconds);
+        let is_race = |step: &Step| matches!(step, Step::Raced { .. });
+        assert!(outcome.steps.iter().any(is_race), "{outcome:?}");
+        assert_eq!(outcome.unseen, 0, "{outcome:?}");
+    }
+}
+
+#[test]
 fn nothing_is_changed_where_nothing_helps() {
     let mut wrong = 0;
     for seed in 0..100 {
