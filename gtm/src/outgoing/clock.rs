@@ -38,6 +38,9 @@ impl<D: Clone> Outgoing<D> {
     pub fn handle_timeout(&mut self, now: Time) {
         if self.state != State::Open {
             self.note_stuck(now);
+        } else if self.stuck_since.is_some() && self.was_away(now) {
+            // What was answered meanwhile has not been taken in yet.
+            self.stuck_since = Some(now);
         }
         if let Some(since) = self.stuck_since
             && now >= since + self.settings.give_up_after
@@ -64,6 +67,12 @@ impl<D: Clone> Outgoing<D> {
             self.control = Some(Kind::Close);
             self.state = State::Closed { at: now };
         }
+    }
+
+    /// Whether nobody has looked for so long after a probe was due that this process must have stood still.
+    fn was_away(&self, now: Time) -> bool {
+        let due = self.last_progress + self.probe_wait();
+        now.since(due) > self.settings.give_up_after / 2
     }
 
     pub(super) fn close_until_retry(&mut self, now: Time) {

@@ -227,6 +227,33 @@ fn a_flow_whose_probes_nobody_answers_fails() {
 }
 
 #[test]
+fn who_stood_still_itself_gives_nobody_up_for_it() {
+    let mut source = Source::opened(1 << 20);
+    source.push_small();
+    source.frames();
+    source.wait();
+    assert_eq!(source.control(), Some(Kind::Probe));
+    // The answer has come, and is not taken in when this process goes on and looks at the clock.
+    source.now = source.now + GIVE_UP * 3;
+    source.outgoing.handle_timeout(source.now);
+    assert_eq!(source.failure(), None);
+    assert_eq!(source.control(), Some(Kind::Probe));
+    source.credit(SMALL, 1 << 20);
+    assert_eq!(source.outgoing.stuck_since(), None);
+    // Where none has, it is given up after as long again.
+    source.wait();
+    let silent_since = source.now;
+    source.now = source.now + GIVE_UP * 3;
+    source.outgoing.handle_timeout(source.now);
+    let gone_on = source.now;
+    while source.outgoing.next_deadline().is_some() {
+        source.wait();
+    }
+    assert!(source.now == gone_on + GIVE_UP && gone_on > silent_since);
+    assert!(source.failure().is_some());
+}
+
+#[test]
 fn an_idle_flow_closes_however_often_it_is_polled() {
     let mut source = Source::opened(1 << 20);
     for _ in 0..10 {
