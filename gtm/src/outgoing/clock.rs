@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     Failure, IDLE_CLOSE, LINK_RETRY_FIRST, OPENING_RETRY_FIRST, OPENING_RETRY_MOST, Outgoing,
-    PROBE_FIRST, PROBE_MOST, State,
+    PROBE_FIRST, PROBE_MOST, SILENT_TIMES, State,
 };
 use crate::time::Time;
 use crate::wire::{Kind, Refusal};
@@ -14,9 +14,7 @@ impl<D: Clone> Outgoing<D> {
     /// [`poll_transmit`](Self::poll_transmit) something to repeat.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
-        let stuck = self
-            .stuck_since
-            .map(|since| since + self.settings.give_up_after);
+        let stuck = self.give_up_at();
         let own = match self.state {
             State::Failed(_) => return None,
             State::Closed { at } if self.is_unfinished() => {
@@ -38,13 +36,11 @@ impl<D: Clone> Outgoing<D> {
     pub fn handle_timeout(&mut self, now: Time) {
         if self.state != State::Open {
             self.note_stuck(now);
-        } else if self.stuck_since.is_some() && self.was_away(now) {
+        } else if self.silent_since.is_some() && self.was_away(now) {
             // What was answered meanwhile has not been taken in yet.
-            self.stuck_since = Some(now);
+            self.silent_since = Some(now);
         }
-        if let Some(since) = self.stuck_since
-            && now >= since + self.settings.give_up_after
-            && !matches!(self.state, State::Failed(_))
+        if self.give_up_at().is_some_and(|at| now >= at) && !matches!(self.state, State::Failed(_))
         {
             self.state = State::Failed(Failure::Unreachable {
                 last: self.last_refusal,
@@ -59,13 +55,20 @@ impl<D: Clone> Outgoing<D> {
                 self.control = Some(Kind::Probe);
                 self.probes += 1;
                 self.last_progress = now;
-                // Until somebody answers, nobody is known to carry the flow: the destination or a gateway
-                // may be stopped, which no link shows.
-                self.note_stuck(now);
+                self.silent_since.get_or_insert(now);
             }
         } else if now >= self.last_progress + IDLE_CLOSE {
             self.control = Some(Kind::Close);
             self.state = State::Closed { at: now };
+        }
+    }
+
+    /// When the flow fails, if nothing changes until then.
+    fn give_up_at(&self) -> Option<Time> {
+        let limit = self.settings.give_up_after;
+        match self.state {
+            State::Open => self.silent_since.map(|since| since + limit * SILENT_TIMES),
+            _ => self.stuck_since.map(|since| since + limit),
         }
     }
 

@@ -79,6 +79,10 @@ pub const PROBE_MOST: Duration = Duration::from_secs(2);
 /// it is taken for lost (a header may have been corrupted on the way) and sent again. Twice
 /// as many the next time, as long as nothing arrives.
 pub const RESEND_AFTER_PROBES: u32 = 6;
+/// A flow that is open fails after so many times [`Settings::give_up_after`] in which nobody has answered its
+/// probes: a destination or a gateway is stopped, which no link tells. Once would be too short: where a
+/// network is cut, links take a while to notice, and then the flow has its time to be carried again.
+pub const SILENT_TIMES: u32 = 2;
 /// How long a flow with nothing to send keeps its credit and admission, between two messages.
 pub const IDLE_CLOSE: Duration = Duration::from_millis(250);
 
@@ -102,8 +106,8 @@ pub struct Settings {
     pub ramps: bool,
     /// Whether fragments are the larger, the faster the flow is; else each is as large as it may be.
     pub sized_by_speed: bool,
-    /// How long the flow may go without any hop carrying it, or without an answer to its probes, before it
-    /// fails.
+    /// How long the flow may go without any hop carrying it before it fails, and [`SILENT_TIMES`] that
+    /// without an answer to its probes.
     pub give_up_after: Duration,
     /// Where labels and the spread of retries come from.
     pub seed: u64,
@@ -130,7 +134,7 @@ pub enum Transmit<D> {
 /// Why a flow failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
-    /// No hop carried the flow for [`Settings::give_up_after`], or nobody answered for so long.
+    /// No hop carried the flow for [`Settings::give_up_after`], or nobody answered for [`SILENT_TIMES`] that.
     Unreachable {
         /// What the last hop that answered said, if any did.
         last: Option<Refusal>,
@@ -214,6 +218,8 @@ pub struct Outgoing<D> {
 
     /// When the flow was last found not to be carried though it had something to send.
     stuck_since: Option<Time>,
+    /// Since when probes have not been answered, while the flow is open.
+    silent_since: Option<Time>,
     last_refusal: Option<Refusal>,
     attempts: u32,
     /// When the last credit came, or the last frame left while there was none outstanding.
@@ -272,6 +278,7 @@ impl<D: Clone> Outgoing<D> {
             is_inside_message: false,
             acknowledgement_wanted: false,
             stuck_since: None,
+            silent_since: None,
             last_refusal: None,
             attempts: 0,
             last_progress: now,
@@ -406,10 +413,10 @@ impl<D: Clone> Outgoing<D> {
         self.last_refusal
     }
 
-    /// Since when nobody carries what is not delivered.
+    /// Since when nobody carries what is not delivered, or answers for it.
     #[must_use]
-    pub const fn stuck_since(&self) -> Option<Time> {
-        self.stuck_since
+    pub fn stuck_since(&self) -> Option<Time> {
+        self.stuck_since.or(self.silent_since)
     }
 
     /// Why the flow failed, and the numbers of the messages that were not delivered. They
@@ -433,7 +440,7 @@ impl<D: Clone> Outgoing<D> {
         self.is_inside_message = false;
         self.destination_incarnation = 0;
         self.acknowledgement_wanted = false;
-        self.stuck_since = None;
+        (self.stuck_since, self.silent_since) = (None, None);
         self.last_refusal = None;
         self.attempts = 0;
         self.control = None;

@@ -49,7 +49,7 @@ impl<D: Clone> Outgoing<D> {
             }
             State::Closed { .. } | State::Failed(_) => return,
         }
-        self.stuck_since = None;
+        (self.stuck_since, self.silent_since) = (None, None);
         self.last_refusal = None;
         self.attempts = 0;
         self.last_progress = now;
@@ -66,6 +66,7 @@ impl<D: Clone> Outgoing<D> {
         }
         self.changes += 1;
         self.interruptions += 1;
+        self.silent_since = None;
         self.last_refusal = Some(reason);
         let went_nowhere = matches!(
             reason,
@@ -118,7 +119,7 @@ impl<D: Clone> Outgoing<D> {
             }
             State::Open => {
                 self.holdups += 1;
-                self.stuck_since = None;
+                self.silent_since = None;
                 let more = self.probes.saturating_add(RESEND_AFTER_PROBES);
                 self.patience = self.patience.max(more);
             }
@@ -147,6 +148,7 @@ impl<D: Clone> Outgoing<D> {
         self.link_is_up = false;
         self.changes += 1;
         self.interruptions += 1;
+        self.silent_since = None;
         self.control = None;
         if matches!(self.state, State::Opening { .. } | State::Open) {
             self.state = State::Closed { at: now };

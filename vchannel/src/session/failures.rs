@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
+use madgate_gtm::outgoing::SILENT_TIMES;
 use madgate_gtm::{Failure, Time};
 
 use super::core::Core;
@@ -179,7 +180,11 @@ impl Core {
             slot.flow.last_refusal(),
             &self.gateways_of(slot),
         );
-        let (node, within) = (self.destination_of(slot), format_duration(within));
+        let most = match slot.flow.is_open() {
+            true => within * SILENT_TIMES,
+            false => within,
+        };
+        let (node, within) = (self.destination_of(slot), format_duration(most));
         tracing::info!("{node} is not reached yet, and tried for {within} at most: {reason}");
     }
 

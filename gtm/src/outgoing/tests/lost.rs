@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::super::{
     Failure, IDLE_CLOSE, OPENING_RETRY_MOST, PROBE_FIRST, PROBE_MOST, RESEND_AFTER_PROBES,
+    SILENT_TIMES,
 };
 use super::{FLOW, GIVE_UP, ONE, SMALL, Source, THEIRS, descriptor};
 use crate::time::Time;
@@ -216,7 +217,11 @@ fn a_flow_whose_probes_nobody_answers_fails() {
             assert!(source.frames().is_empty());
             source.wait();
         }
-        assert_eq!(source.now, silent_since + GIVE_UP, "{is_inside}");
+        assert_eq!(
+            source.now,
+            silent_since + GIVE_UP * SILENT_TIMES,
+            "{is_inside}"
+        );
         let (failure, messages) = source
             .outgoing
             .take_failure(source.now)
@@ -249,7 +254,7 @@ fn who_stood_still_itself_gives_nobody_up_for_it() {
     while source.outgoing.next_deadline().is_some() {
         source.wait();
     }
-    assert!(source.now == gone_on + GIVE_UP && gone_on > silent_since);
+    assert!(source.now == gone_on + GIVE_UP * SILENT_TIMES && gone_on > silent_since);
     assert!(source.failure().is_some());
 }
 
