@@ -9,6 +9,10 @@ use super::{
 use crate::time::Time;
 use crate::wire::{Kind, Refusal};
 
+/// Who looks later than this, and half of [`Settings::give_up_after`](super::Settings::give_up_after), has not
+/// run: others look within some tens of milliseconds.
+const AWAY_LEAST: Duration = Duration::from_millis(250);
+
 impl<D: Clone> Outgoing<D> {
     /// When [`handle_timeout`](Self::handle_timeout) has something to do, or
     /// [`poll_transmit`](Self::poll_transmit) something to repeat.
@@ -75,7 +79,7 @@ impl<D: Clone> Outgoing<D> {
     /// Whether nobody has looked for so long after a probe was due that this process must have stood still.
     fn was_away(&self, now: Time) -> bool {
         let due = self.last_progress + self.probe_wait();
-        now.since(due) > self.settings.give_up_after / 2
+        now.since(due) > AWAY_LEAST.max(self.settings.give_up_after / 2)
     }
 
     pub(super) fn close_until_retry(&mut self, now: Time) {
