@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use madgate_gtm::Failure;
+use madgate_gtm::outgoing::SILENT_TIMES;
 use madgate_gtm::wire::{ReceiveMode, Refusal};
 use rustix::io::Errno;
 
@@ -204,6 +205,12 @@ impl PackError {
                     messages,
                 }
             }
+            Failure::Silent => Self::Unreachable {
+                node,
+                within: within * SILENT_TIMES,
+                reason: Some(why_unreachable(link_error, None, gateways)),
+                messages,
+            },
             Failure::Restarted => Self::Restarted { node, messages },
             Failure::NoRoute | Failure::NoChannel => Self::Disagreement { node, messages },
         }

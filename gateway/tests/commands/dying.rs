@@ -202,7 +202,7 @@ fn a_receiver_that_is_stopped_is_given_up() {
     serve.signal(Signal::STOP);
     copy.end().failed_with(&[
         UNFINISHED,
-        "b0 was not reached for 1s (nothing comes back: its process is stopped",
+        "b0 was not reached for 2s (nothing comes back: its process is stopped",
     ]);
     serve.kill();
     assert!(!world.served().join("large").exists());

@@ -221,7 +221,10 @@ fn is_stopped(mut scene: Scene, bytes: u64, who: impl Fn(&Scene) -> &Process) ->
     scene.begin(bytes);
     let stopped = Instant::now();
     who(&scene).stop();
-    let (first, last, sent) = failure(&mut scene.a0, "b0");
+    let (first, last, sent) = failure(
+        &mut scene.a0,
+        "b0 was not reached for 4s (nothing comes back",
+    );
     was_waited_for(stopped);
     assert!(
         first >= 20 && last + 1 >= 20 + sent,

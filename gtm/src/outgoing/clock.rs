@@ -46,8 +46,10 @@ impl<D: Clone> Outgoing<D> {
         }
         if self.give_up_at().is_some_and(|at| now >= at) && !matches!(self.state, State::Failed(_))
         {
-            self.state = State::Failed(Failure::Unreachable {
-                last: self.last_refusal,
+            let last = self.last_refusal;
+            self.state = State::Failed(match self.state {
+                State::Open => Failure::Silent,
+                _ => Failure::Unreachable { last },
             });
             return;
         }

@@ -134,11 +134,13 @@ pub enum Transmit<D> {
 /// Why a flow failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
-    /// No hop carried the flow for [`Settings::give_up_after`], or nobody answered for [`SILENT_TIMES`] that.
+    /// No hop carried the flow for [`Settings::give_up_after`].
     Unreachable {
         /// What the last hop that answered said, if any did.
         last: Option<Refusal>,
     },
+    /// Nobody has answered for [`SILENT_TIMES`] as long, though all links held.
+    Silent,
     /// The destination was restarted: its present incarnation never knew this flow.
     Restarted,
     /// A hop says that no route leads to the destination, or not from here: the nodes

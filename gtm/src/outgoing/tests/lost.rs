@@ -226,7 +226,7 @@ fn a_flow_whose_probes_nobody_answers_fails() {
             .outgoing
             .take_failure(source.now)
             .expect("has failed");
-        assert_eq!(failure, Failure::Unreachable { last: None });
+        assert_eq!(failure, Failure::Silent);
         assert!(!messages.is_empty(), "{is_inside}");
     }
 }
