@@ -120,7 +120,7 @@ impl Core {
                 }
                 if header.kind == Kind::Close {
                     flow.flow.close(budget);
-                    flow.inbox.shrink();
+                    flow.shrink_if_idle();
                 } else {
                     flow.held.clear();
                     flow.flow.suspend(budget, now);
@@ -556,6 +556,7 @@ impl Core {
         let consumed = flow.inbox.take_consumed();
         if consumed > 0 {
             flow.flow.consume(consumed, &mut self.budget);
+            flow.shrink_if_idle();
             self.offer_due_credit(index);
         }
     }

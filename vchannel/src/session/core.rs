@@ -703,9 +703,7 @@ impl Core {
     fn forget_silent(&mut self, now: Time) {
         for flow in &mut self.in_flows {
             flow.flow.handle_timeout(&mut self.budget, now);
-            if !flow.flow.is_open() {
-                flow.inbox.shrink();
-            }
+            flow.shrink_if_idle();
         }
         let forgotten = self
             .in_flows

@@ -117,6 +117,13 @@ impl InFlow {
         }
     }
 
+    /// Its source has closed the flow, and everything that came is unpacked: what a burst took is given back.
+    pub(crate) fn shrink_if_idle(&mut self) {
+        if !self.flow.is_open() && self.inbox.is_empty() {
+            self.inbox.shrink();
+        }
+    }
+
     /// The message that has begun to arrive will not go on.
     pub(crate) fn break_message(&mut self, why: Broken) {
         self.held.clear();

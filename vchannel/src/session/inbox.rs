@@ -18,7 +18,7 @@ use super::kept::{Contents, Parts};
 const COPY_BYTES: usize = 4 << 10;
 
 /// Memory that an inbox keeps while nothing comes ([`Inbox::shrink`]): bytes of small parts, and parts.
-const IDLE_BYTES: usize = 4 << 10;
+pub(super) const IDLE_BYTES: usize = 4 << 10;
 const IDLE_PARTS: usize = 64;
 
 /// Why a message that had begun ends without its end.
@@ -281,10 +281,17 @@ impl Inbox {
         self.parts.is_empty() && !self.whole.is_some()
     }
 
-    /// Nothing has come for a while: gives back memory that only a burst needed, up to a window of it.
+    /// Gives back memory that only a burst needed, up to a window of it. To be called when nothing is there,
+    /// and nothing is expected.
     pub(crate) fn shrink(&mut self) {
         self.memory.shrink_to(IDLE_BYTES);
         self.parts.shrink_to(IDLE_PARTS);
+    }
+
+    /// Bytes of small parts that there is memory for.
+    #[cfg(test)]
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.memory.capacity()
     }
 
     /// A message is going to be read from here.

@@ -18,6 +18,7 @@ use tempfile::TempDir;
 
 use super::Session;
 use super::core::{Core, Gathers, SWEEP, SWEEP_MOST};
+use super::inbox::IDLE_BYTES;
 use super::links::{CONTROL_BYTES_MOST, Link, LinkOutput, OUTBOX_BYTES, OUTBOX_BYTES_MOST};
 use crate::cluster::Cluster;
 use crate::conductor::{LinkKind, LinkRequest};
@@ -65,6 +66,44 @@ pub(super) fn pair_tuned(
 pub(super) fn free_addresses() -> [String; 2] {
     let bound = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
     bound.map(|listener| listener.local_addr().unwrap().to_string())
+}
+
+/// Whether what has come was unpacked before its flow was closed, or afterwards.
+#[test]
+fn what_a_burst_took_is_given_back_when_its_flow_is_closed() {
+    for is_late in [false, true] {
+        const MESSAGES: usize = 300;
+        let (_files, a, b) = pair("shm", ["a", "b"]);
+        let (from, to) = (a.channel("main").unwrap(), b.channel("main").unwrap());
+        for number in 1..=MESSAGES {
+            let mut packing = from.begin_packing(b.node()).unwrap();
+            packing.pack_safer(&[7; 64], ReceiveMode::Express).unwrap();
+            match number {
+                MESSAGES => packing.end_packing_delivered().unwrap(),
+                _ => packing.end_packing().unwrap(),
+            }
+        }
+        let kept = || b.inner().lock().in_flows[0].inbox.kept_bytes();
+        let await_close = || {
+            let deadline = Instant::now() + Duration::from_secs(60);
+            while b.inner().lock().in_flows[0].flow.is_open() {
+                assert!(Instant::now() < deadline, "the flow is never closed");
+                thread::sleep(Duration::from_millis(1));
+            }
+        };
+        assert!(kept() > IDLE_BYTES);
+        if is_late {
+            await_close();
+            assert!(kept() > IDLE_BYTES, "nothing of it is unpacked");
+        }
+        for _ in 0..MESSAGES {
+            let mut unpacking = to.begin_unpacking().unwrap();
+            unpacking.unpack_express(&mut [0; 64]).unwrap();
+            unpacking.end_unpacking().unwrap();
+        }
+        await_close();
+        assert!(kept() <= IDLE_BYTES, "{is_late}: {}", kept());
+    }
 }
 
 #[test]
