@@ -317,7 +317,7 @@ fn a_bench_in_which_nothing_moves_ends() {
         gateway.signal(Signal::STOP);
         bench
             .end()
-            .failed_with(&["b0 was not reached for 1s", "its process is stopped"]);
+            .failed_with(&["b0 was not reached for 2s", "its process is stopped"]);
     }
 }
 
@@ -339,7 +339,11 @@ fn a_bench_to_which_nothing_comes_any_more_ends() {
     let mut bench = world.start_bench(&more);
     assert!(bench.next_line().contains("progress"));
     serve.signal(Signal::STOP);
-    bench.end().failed_with(&["nothing has moved for 1"]);
+    let ended = bench.end();
+    ended.failed_with(&["nothing has moved for 1"]);
+    // It went on to say how it stands.
+    let last: Value = serde_json::from_str(ended.stdout.lines().last().unwrap()).unwrap();
+    assert_eq!(last["mb_per_s"], 0.0, "{last}");
 }
 
 /// Nobody is there who could be asked: what cannot be is said before.

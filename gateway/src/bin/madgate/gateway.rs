@@ -14,7 +14,7 @@ use madgate_vchannel::cluster::parse_duration;
 use crate::failure::{Context, Failure};
 use crate::limits;
 use crate::output::print;
-use crate::save::keep_apart;
+use crate::save::{inputs, keep_apart};
 use crate::service::Service;
 use crate::signals::Endings;
 use crate::stats;
@@ -73,8 +73,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let (cluster, trials) = tunable::read(&arguments.cluster, &arguments.node, arguments.tunable)?;
     let name = &arguments.node;
     if let Some(file) = &arguments.stats_json {
-        let key = ("the session key", cluster.key_file());
-        let read = [("the cluster file", &*arguments.cluster), key];
+        let read = inputs(&arguments.cluster, &cluster);
         keep_apart(("--stats-json", file), &read)?;
         // Where that cannot be, it is said at once.
         stats::write(file, &Counters::default())

@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
+use madgate_vchannel::Cluster;
 use tempfile::NamedTempFile;
 
 use crate::failure::{Context, Failure};
@@ -97,6 +98,14 @@ impl Target {
 
 /// What helps where a file belongs to somebody else, to whom nothing can be given.
 const OF_ANOTHER: &str = "it has to stay whose it is now; name another file";
+
+/// What every command reads that takes part in a session, each with what it is.
+pub(crate) fn inputs<'a>(file: &'a Path, cluster: &'a Cluster) -> [(&'static str, &'a Path); 2] {
+    [
+        ("the cluster file", file),
+        ("the session key", cluster.key_file()),
+    ]
+}
 
 /// Makes sure that what an option names is not written over one of the others, each of which comes with
 /// what it is: `the session key`, `what --output writes`.

@@ -82,13 +82,14 @@ pub(crate) fn frequency(per_second: f64) -> String {
     }
 }
 
+/// Rounded, as a count; what is negative or too large for one is the nearest.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "a rate that is printed; the conversion saturates"
+    reason = "the conversion saturates"
 )]
-fn whole(rate: f64) -> u64 {
-    rate.round() as u64
+pub(crate) fn whole(value: f64) -> u64 {
+    value.round() as u64
 }
 
 /// Megabytes per second.

@@ -9,7 +9,7 @@ use plotters::prelude::*;
 
 use crate::failure::{Context, Failure};
 use crate::files::wire::count;
-use crate::units::three_digits;
+use crate::units::{three_digits, whole};
 
 /// Of the picture.
 const PIXELS: (u32, u32) = (960, 600);
@@ -60,7 +60,7 @@ impl Axis {
         match self {
             Self::Sizes if place.fract() != 0.0 => String::new(),
             Self::Sizes if place < 0.0 => "0B".to_owned(),
-            Self::Sizes => format_size(count(whole(place.exp2()))),
+            Self::Sizes => format_size(whole(place.exp2())),
             Self::Loads => format!("{place:.0}"),
         }
     }
@@ -203,16 +203,9 @@ fn draw(charts: &[Chart], into: &mut String) -> Result<(), Box<dyn Error>> {
 fn bar(part: f64) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     let eighths = whole(part.clamp(0.0, 1.0) * BAR_COLUMNS * 8.0);
+    // A few hundred.
+    let eighths = usize::try_from(eighths).unwrap_or(0);
     "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a place in a picture; the conversion saturates"
-)]
-fn whole(value: f64) -> usize {
-    value.round() as usize
 }
 
 #[cfg(test)]

@@ -63,14 +63,14 @@ pub(super) struct Latency {
     pub(super) message_bytes: usize,
     pub(super) round_trips: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) load: Option<Burden>,
+    pub(super) load: Option<LoadFigures>,
     #[serde(flatten)]
     pub(super) times: Percentiles,
 }
 
 /// A load beside half round trips.
 #[derive(Debug, Serialize)]
-pub(super) struct Burden {
+pub(super) struct LoadFigures {
     /// Where it goes.
     pub(super) to: String,
     pub(super) channel: String,
@@ -128,7 +128,7 @@ pub(super) struct Flow {
     pub(super) mb_per_s: f64,
 }
 
-impl Burden {
+impl LoadFigures {
     fn text(&self) -> String {
         format!(
             " beside a load of {} % of {} ({}, {} messages to {} over {})",
@@ -305,7 +305,10 @@ impl Figures {
     fn text(&self) -> String {
         match self {
             Self::Latency(one) => {
-                let beside = one.load.as_ref().map_or_else(String::new, Burden::text);
+                let beside = one
+                    .load
+                    .as_ref()
+                    .map_or_else(String::new, LoadFigures::text);
                 format!(
                     "half round trip{beside}: {} ({})",
                     one.times.text(),

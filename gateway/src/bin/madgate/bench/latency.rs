@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-use super::finding::{Burden, Latency, OneWay, Percentiles};
+use super::finding::{Latency, LoadFigures, OneWay, Percentiles};
 use super::partner::Partner;
 use super::under_way::{self, UnderWay};
 use super::{Plan, burst_of};
@@ -179,7 +179,7 @@ impl Load<'_> {
         }
         let bytes = sent * count(self.message_bytes);
         Ok(Latency {
-            load: Some(Burden {
+            load: Some(LoadFigures {
                 to: self.partner.name().to_owned(),
                 channel: self.partner.channel.name().to_owned(),
                 message_bytes: self.message_bytes,

@@ -33,7 +33,7 @@ use crate::limits;
 use crate::load::Watch;
 use crate::node::{channel_to, join, leave, read_cluster};
 use crate::output::{print, say};
-use crate::save::{Target, keep_apart};
+use crate::save::{Target, inputs, keep_apart};
 pub(crate) use arguments::{Arguments, message_size};
 use arguments::{Direction, Kind, TIME};
 use chart::Chart;
@@ -452,8 +452,7 @@ impl Bench<'_> {
     /// Where a picture cannot be written, that is said before anything is measured.
     fn prepare_picture(&mut self, path: &Path, cluster: &Cluster) -> Result<(), Failure> {
         if let Some(picture) = &self.arguments.svg {
-            let key = ("the session key", cluster.key_file());
-            keep_apart(("--svg", picture), &[("the cluster file", path), key])?;
+            keep_apart(("--svg", picture), &inputs(path, cluster))?;
             self.picture = Some(Target::prepare(picture, None)?);
         }
         Ok(())

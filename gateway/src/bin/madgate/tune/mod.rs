@@ -30,7 +30,7 @@ use crate::failure::Failure;
 use crate::knobs::{self, Name, Plan};
 use crate::load::Watch;
 use crate::output::{print, say};
-use crate::save::{Target, keep_apart};
+use crate::save::{Target, inputs, keep_apart};
 use crate::signals::{Endings, exit_code};
 use choices::{Chosen, choices, count_combinations};
 use objective::{Aim, MEASUREMENTS_LEAST, Objective};
@@ -227,14 +227,14 @@ fn fit(route: &mut Route<'_>, objective: &Objective, budget: Duration) -> Result
 fn prepare(tuning: &Tuning, plan: &Plan) -> Result<[Option<Target>; 2], Failure> {
     let own = plan.path();
     let (output, report) = (tuning.output.as_deref(), tuning.report.as_deref());
-    let mut others = vec![("the session key", plan.cluster().key_file())];
+    let [file, key] = inputs(own, plan.cluster());
     if let Some(output) = output {
         // It may be the cluster file, of course.
-        keep_apart(("--output", output), &others)?;
-        others.push(("what --output writes", output));
+        keep_apart(("--output", output), &[key])?;
     }
-    others.push(("the cluster file", own));
     if let Some(report) = report {
+        let found = output.map(|output| ("what --output writes", output));
+        let others: Vec<_> = [file, key].into_iter().chain(found).collect();
         keep_apart(("--report", report), &others)?;
     }
     let report = report.map(|file| Target::prepare(file, None)).transpose()?;

@@ -219,3 +219,14 @@ impl Bench<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_size_is_measured_once_and_in_order() {
+        assert_eq!(or_usual(&[4000, 1537, 4000], &PACKETS), [1537, 4000]);
+        assert_eq!(or_usual(&[], &PACKETS), PACKETS);
+    }
+}

@@ -11,8 +11,7 @@ use serde_json::Value;
 use super::super::chart::Chart;
 use crate::failure::Failure;
 use crate::files::wire::count;
-use crate::units::bandwidth;
-use crate::units::{float, mb_per_s};
+use crate::units::{bandwidth, float, mb_per_s};
 
 /// Which way messages go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
