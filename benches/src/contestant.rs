@@ -88,6 +88,18 @@ pub struct RoundArguments {
     sizes: Vec<usize>,
 }
 
+/// What was named on a command line, each once, in that order: figures are kept by name, and the rounds of
+/// one name are compared one by one.
+pub fn each_once<T: PartialEq>(named: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut once = Vec::new();
+    for one in named {
+        if !once.contains(&one) {
+            once.push(one);
+        }
+    }
+    once
+}
+
 /// A size of messages on the command line.
 fn message_bytes(text: &str) -> Result<usize, String> {
     let bytes: usize = text.parse().map_err(|error| format!("{error}"))?;
@@ -111,7 +123,7 @@ impl RoundArguments {
             return usual.to_vec();
         }
         let mut points = Vec::new();
-        for &message_bytes in &self.sizes {
+        for message_bytes in self.sizes_or(&[]) {
             let before = points.len();
             let is_asked = |point: &&Point| point.message_bytes == message_bytes;
             points.extend(usual.iter().filter(is_asked).copied());
@@ -129,7 +141,7 @@ impl RoundArguments {
         } else {
             &self.sizes
         };
-        asked.to_vec()
+        each_once(asked.iter().copied())
     }
 
     /// How many rounds.
@@ -148,6 +160,10 @@ impl RoundArguments {
         } else {
             self.time
         };
+        if time <= 0.0 {
+            let why = format!("--time {time}: nothing could be measured");
+            return Err(io::Error::other(why));
+        }
         let seconds = |value: f64| {
             Duration::try_from_secs_f64(value)
                 .map_err(|error| io::Error::other(format!("--time {time}: {error}")))
@@ -250,4 +266,39 @@ pub enum Report {
     Stream(StreamReport),
     /// From the source of a ping-pong.
     Ping(PingReport),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_named_twice_is_measured_once() {
+        assert_eq!(each_once([64, 1, 64, 4, 1]), [64, 1, 4]);
+        let rounds = RoundArguments {
+            rounds: 1,
+            time: 1.0,
+            quick: false,
+            sizes: vec![8, 64, 8],
+        };
+        assert_eq!(rounds.sizes_or(&[1024]), [8, 64]);
+        assert_eq!(rounds.points(&[Point::stream(64)]).len(), 2);
+    }
+
+    #[test]
+    fn no_time_is_refused() {
+        let timing = |time| {
+            let rounds = RoundArguments {
+                rounds: 1,
+                time,
+                quick: false,
+                sizes: Vec::new(),
+            };
+            rounds.timing().map(|timing| timing.time)
+        };
+        assert_eq!(timing(0.5).unwrap(), Duration::from_millis(500));
+        for time in [0.0, -1.0, f64::NAN] {
+            assert!(timing(time).unwrap_err().to_string().contains("--time"));
+        }
+    }
 }

@@ -168,7 +168,7 @@ impl Count {
     }
 }
 
-/// Sends a message and waits for it to come back, for `warm_up` and then for `time`.
+/// Sends a message and waits for it to come back, for `warm_up` and then for `time`, once at least.
 ///
 /// # Errors
 ///
@@ -189,7 +189,7 @@ pub fn run_ping(
     let mut together = 1;
     loop {
         let sent = Instant::now();
-        if sent - started >= warm_up + time {
+        if sent - started >= warm_up + time && !round_trips.is_empty() {
             break;
         }
         for _ in 0..together {
@@ -257,6 +257,32 @@ fn messages_per_look(message_bytes: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// An end whose messages come back at once.
+    #[derive(Default)]
+    struct Echo(Vec<u8>);
+
+    impl MessageEnd for Echo {
+        fn send(&mut self, message: &mut [u8]) -> io::Result<()> {
+            self.0 = message.to_vec();
+            Ok(())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn receive(&mut self, message: &mut [u8]) -> io::Result<()> {
+            message.copy_from_slice(&self.0);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_round_trip_is_measured_however_late_it_is() {
+        let report = run_ping(&mut Echo::default(), 8, Duration::ZERO, Duration::ZERO).unwrap();
+        assert!(report.round_trips > 0);
+    }
 
     #[test]
     fn a_look_at_the_clock_is_a_small_part_of_what_is_timed() {

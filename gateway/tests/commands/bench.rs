@@ -340,7 +340,8 @@ fn a_bench_to_which_nothing_comes_any_more_ends() {
     assert!(bench.next_line().contains("progress"));
     serve.signal(Signal::STOP);
     let ended = bench.end();
-    ended.failed_with(&["nothing has moved for 1"]);
+    // What an answer may take, 11 s, an eighth of that and 5 s more.
+    ended.failed_with(&["nothing has moved for 18s: "]);
     // It went on to say how it stands.
     let last: Value = serde_json::from_str(ended.stdout.lines().last().unwrap()).unwrap();
     assert_eq!(last["mb_per_s"], 0.0, "{last}");

@@ -306,6 +306,23 @@ fn a_tuner_that_is_told_to_end_leaves_nothing_behind() {
     assert_way(&world);
 }
 
+#[test]
+fn a_tuner_that_is_told_to_end_names_what_was_ahead() {
+    let world = world("shm");
+    let (_gateway, _serve) = tunable(&world);
+    let before = text(&world);
+    // What is there is so bad that something wins a race soon.
+    let options = ["--knobs", "channel.main.mtu", "--budget", "10min", "--json"];
+    let tuner = world.start_tune(&options);
+    tuner.wait_said(&["raced ", "channel.main.mtu", ", taken"]);
+    tuner.signal(Signal::INT);
+    let ended = tuner.end();
+    assert_eq!(ended.status.code(), Some(130), "{ended:?}");
+    let ahead = "ahead until here, and not verified: channel.main.mtu = ";
+    assert!(ended.stderr.contains(ahead), "{ended:?}");
+    assert_eq!(text(&world), before);
+}
+
 /// A network into which hardly anything goes.
 fn slow(world: World) -> World {
     let before = text(&world);

@@ -20,7 +20,7 @@ const WARM_UP: Duration = Duration::from_millis(300);
 /// How long arrivals are counted, from there on: some dozen messages.
 const MEASURED: Duration = Duration::from_millis(500);
 
-/// Slower links are given so much more time as they are slower.
+/// Slower links and rates are given so much more time as they are slower.
 const SLOW_MEGABITS: u32 = 300;
 
 /// Hosts in a row, cables between them, and a node on each: those inside are gateways.
@@ -75,7 +75,8 @@ impl Row {
             node
         };
         let nodes = hosts.iter().enumerate().map(start).collect();
-        let slowest = megabits.iter().min().copied().unwrap_or(SLOW_MEGABITS);
+        let slowest = megabits.iter().copied().chain(rate).min();
+        let slowest = slowest.unwrap_or(SLOW_MEGABITS);
         Self {
             _hosts: hosts,
             nodes,

@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use clap::{Parser, ValueEnum};
 use madgate_benches::children::ChildCommand;
 use madgate_benches::cluster::Setting;
-use madgate_benches::contestant::{Measure, RoundArguments};
+use madgate_benches::contestant::{Measure, RoundArguments, each_once};
 use madgate_benches::json;
 use madgate_benches::paths::Regular;
 use madgate_benches::rounds::Results;
@@ -130,8 +130,8 @@ fn main() -> ExitCode {
 fn bench(arguments: &Arguments) -> io::Result<()> {
     Machine::announce(arguments.json)?;
     let regular = |name, protocol| Regular::new(name, protocol, arguments.wait);
-    let mut contestants: Vec<Box<dyn Contestant>> = arguments
-        .paths
+    let paths = each_once(arguments.paths.iter().copied());
+    let mut contestants: Vec<Box<dyn Contestant>> = paths
         .iter()
         .map(|path| -> Box<dyn Contestant> {
             match path {
@@ -144,7 +144,7 @@ fn bench(arguments: &Arguments) -> io::Result<()> {
             }
         })
         .collect();
-    contestants.extend(with_settings(arguments)?);
+    contestants.extend(with_settings(arguments, &paths)?);
     if arguments.place == Place::Apart {
         contestants = contestants
             .into_iter()
@@ -160,9 +160,9 @@ fn bench(arguments: &Arguments) -> io::Result<()> {
 }
 
 /// The chosen paths of madgate again, with what `--set` says of them.
-fn with_settings(arguments: &Arguments) -> io::Result<Vec<Box<dyn Contestant>>> {
+fn with_settings(arguments: &Arguments, paths: &[Path]) -> io::Result<Vec<Box<dyn Contestant>>> {
     let mut contestants: Vec<Box<dyn Contestant>> = Vec::new();
-    for path in &arguments.paths {
+    for path in paths {
         let (name, protocol) = match path {
             Path::MadgateTcp => ("madgate-tcp-set", "tcp"),
             Path::MadgateShm => ("madgate-shm-set", "shm"),

@@ -26,7 +26,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand, ValueEnum};
 use madgate_benches::children::ChildCommand;
 use madgate_benches::cluster::Setting;
-use madgate_benches::contestant::RoundArguments;
+use madgate_benches::contestant::{RoundArguments, each_once};
 use madgate_benches::haproxy::Splice;
 use madgate_benches::paths::Forwarded;
 use madgate_benches::process::die_with_parent;
@@ -160,7 +160,8 @@ fn bench(arguments: &Arguments) -> io::Result<()> {
             format!("--reference {reference}: it is none of the relays to measure (--relays)");
         return Err(io::Error::other(why));
     }
-    let mut contestants: Vec<_> = arguments.relays.iter().copied().map(contestant).collect();
+    let relays = each_once(arguments.relays.iter().copied());
+    let mut contestants: Vec<_> = relays.into_iter().map(contestant).collect();
     if !arguments.settings.is_empty() {
         let forwarded = Forwarded {
             settings: arguments.settings.clone(),

@@ -47,10 +47,10 @@ const MEMORY: &str = "gateway.memory=64MiB";
 #[command(name = "soak", args_conflicts_with_subcommands = true)]
 struct Arguments {
     /// How long.
-    #[arg(long, default_value_t = 30)]
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
     minutes: u64,
     /// How long, instead.
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: Option<u64>,
     #[command(subcommand)]
     child: Option<Child>,

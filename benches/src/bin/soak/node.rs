@@ -40,7 +40,7 @@ impl NodeArguments {
         let (channel, peer) = join(&self.cluster, &self.node, &self.peer)?;
         let arrived = Arc::new(Arrived::default());
         let receives = (channel.clone(), Arc::clone(&arrived));
-        thread::spawn(move || give_up(receive_all(&receives.0, &receives.1)));
+        thread::spawn(move || give_up(receive_all(&receives.0, peer, &receives.1)));
         say("ready")?;
         let mut lines = io::stdin().lock().lines();
         lines.next().transpose()?;
@@ -62,7 +62,8 @@ fn send_all(channel: &Channel, to: NodeId) -> io::Result<()> {
     }
 }
 
-fn receive_all(channel: &Channel, arrived: &Arrived) -> io::Result<()> {
+/// Every other node than `peer` comes and goes.
+fn receive_all(channel: &Channel, peer: NodeId, arrived: &Arrived) -> io::Result<()> {
     let mut receiver = Receiver::new();
     let mut next: HashMap<NodeId, u64> = HashMap::new();
     loop {
@@ -70,8 +71,11 @@ fn receive_all(channel: &Channel, arrived: &Arrived) -> io::Result<()> {
         let from = unpacking.source();
         let (number, bytes) = receiver.receive(unpacking)?;
         let due = next.entry(from).or_default();
-        // A visitor that has joined again begins anew.
-        if number != *due && number != 0 {
+        if *due == VISIT && from != peer {
+            // The next visit.
+            *due = 0;
+        }
+        if number != *due {
             let name = channel.session().cluster().node_name(from).to_owned();
             let what = format!("message {number} of {name} came where {due} was due");
             return Err(io::Error::other(what));

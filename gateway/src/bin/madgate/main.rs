@@ -31,6 +31,7 @@ mod save;
 mod serve;
 mod service;
 mod signals;
+mod statistics;
 mod stats;
 mod tunable;
 mod tune;

@@ -1,7 +1,7 @@
 //! Files that a command writes: whole or not at all, and never over what it reads.
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
@@ -30,11 +30,7 @@ impl Target {
         let what = || format!("cannot write {}", path.display());
         let shown = path.to_owned();
         // A link stays one.
-        let path = match path.canonicalize() {
-            Ok(path) => path,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => shown.clone(),
-            Err(error) => return Err(error).or_fail(what),
-        };
+        let path = behind_links(path).or_fail(what)?;
         let present = fs::metadata(&path).ok();
         if let Some(present) = &present
             && !present.is_file()
@@ -133,8 +129,35 @@ fn is_same(one: &Path, other: &Path) -> bool {
     }
 }
 
+/// The links that are followed to a file that is not there, as many as Linux follows.
+const LINKS_MOST: usize = 40;
+
+/// The file that a path leads to, which may not be there.
+pub(crate) fn behind_links(path: &Path) -> io::Result<PathBuf> {
+    match path.canonicalize() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(end_of_links(path)),
+        path => path,
+    }
+}
+
+/// Where links lead whose file is not there.
+fn end_of_links(path: &Path) -> PathBuf {
+    let mut path = path.to_owned();
+    for _ in 0..LINKS_MOST {
+        let Ok(target) = path.read_link() else {
+            break;
+        };
+        path = match path.parent() {
+            Some(folder) => folder.join(target),
+            None => target,
+        };
+    }
+    path
+}
+
 /// Where a file will be that is not there.
 fn place_of(path: &Path) -> PathBuf {
+    let path = &*end_of_links(path);
     let folder = path
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty());
@@ -150,7 +173,7 @@ fn place_of(path: &Path) -> PathBuf {
 const NEW_MODE: u32 = 0o666;
 
 /// A file that is made there, and removed unless it gets a name.
-fn file_in(folder: &Path) -> std::io::Result<NamedTempFile> {
+fn file_in(folder: &Path) -> io::Result<NamedTempFile> {
     let made = tempfile::Builder::new()
         .prefix(".madgate-")
         .permissions(fs::Permissions::from_mode(NEW_MODE))
@@ -160,7 +183,7 @@ fn file_in(folder: &Path) -> std::io::Result<NamedTempFile> {
 }
 
 /// Gives a file to whom `present` belongs, for those who may read that.
-fn make_alike(file: &NamedTempFile, present: &fs::Metadata) -> std::io::Result<()> {
+fn make_alike(file: &NamedTempFile, present: &fs::Metadata) -> io::Result<()> {
     let file = file.as_file();
     let own = file.metadata()?;
     if (own.uid(), own.gid()) != (present.uid(), present.gid()) {
@@ -209,6 +232,12 @@ mod tests {
         let other = folder.path().join("other");
         Target::prepare(&other, None).unwrap().write("new").unwrap();
         assert_eq!(names(folder.path()), ["file", "link", "other"]);
+        // Also one whose file is not there yet.
+        let (far, early) = (folder.path().join("far"), folder.path().join("early"));
+        std::os::unix::fs::symlink("far", &early).unwrap();
+        Target::prepare(&early, None).unwrap().write("new").unwrap();
+        assert!(early.is_symlink());
+        assert_eq!(fs::read_to_string(&far).unwrap(), "new");
         // As the user's mask has it, which other tests may not change.
         let usual = folder.path().join("usual");
         fs::write(&usual, "").unwrap();
@@ -224,6 +253,7 @@ mod tests {
         std::os::unix::fs::symlink("cluster", at("link")).unwrap();
         fs::hard_link(at("cluster"), at("hard")).unwrap();
         fs::create_dir(at("inner")).unwrap();
+        std::os::unix::fs::symlink("late", at("early")).unwrap();
         let refused = |one: &Path, other: &Path| {
             let apart = keep_apart(("--one", one), &[("the other", other)]);
             apart.map_or_else(|failure| failure.to_string(), |()| String::new())
@@ -234,6 +264,7 @@ mod tests {
             ("hard", "cluster"),
             ("inner/../cluster", "link"),
             ("new", "inner/../new"),
+            ("early", "late"),
         ];
         for (one, other) in same {
             let refused = refused(&at(one), &at(other));

@@ -14,6 +14,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::geteuid;
 use serde_json::{Value, json};
 
+use crate::save::behind_links;
 use crate::units::{counted, float, grouped, rate, size};
 
 /// Rights of a file of counters, less what the user's mask takes away.
@@ -146,11 +147,7 @@ fn micros(time: Duration) -> f64 {
 pub(crate) fn write(path: &Path, counters: &Counters) -> io::Result<()> {
     let text = format!("{}\n", object(counters));
     // A link stays one.
-    let path = match path.canonicalize() {
-        Ok(path) => path,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => path.to_owned(),
-        Err(error) => return Err(error),
-    };
+    let path = behind_links(path)?;
     if fs::metadata(&path).is_ok_and(|present| !present.is_file()) {
         let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::open(&path, flags, Mode::empty())?;

@@ -11,6 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use madgate_benches::Timing;
 use madgate_benches::children::{EndArguments, patiently, say};
 use madgate_benches::ends::{MessageEnd, run_sink, run_source};
 use madgate_benches::madgate::{CLOSE_WITHIN, MadgateEnd};
@@ -64,6 +65,11 @@ impl FromStr for Meeting {
     }
 }
 
+/// How long flows send: for as long again as the warm-up takes, so that none ends while they are counted.
+pub(crate) fn sending_time(timing: Timing) -> Duration {
+    timing.warm_up * 2 + timing.time
+}
+
 /// What the receivers have counted.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Counted {
@@ -87,8 +93,10 @@ impl EndsArguments {
                 (0..self.flows).map(connect).collect::<io::Result<_>>()?
             }
         };
-        // Flows go on for as long again as the warm-up takes: none ends while they are counted.
-        let time = self.end.warm_up() * 2 + self.end.time();
+        let time = sending_time(Timing {
+            warm_up: self.end.warm_up(),
+            time: self.end.time(),
+        });
         let meeting = Barrier::new(ends.len() + 1);
         thread::scope(|scope| {
             for mut end in ends {

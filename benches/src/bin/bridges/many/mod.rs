@@ -22,6 +22,7 @@ use clap::{Args, ValueEnum};
 use madgate_benches::children::EndArguments;
 use madgate_benches::children::any_loopback;
 use madgate_benches::cluster::{BenchNetwork, Setting, write_cluster};
+use madgate_benches::contestant::each_once;
 use madgate_benches::gateway::{GATEWAY, start_gateway};
 use madgate_benches::haproxy::{self, Splice};
 use madgate_benches::process::{PATIENCE, Process};
@@ -31,7 +32,7 @@ use madgate_benches::{Point, Timing};
 use madgate_vchannel::Cluster;
 
 use crate::Common;
-use ends::{Counted, Meeting};
+use ends::{Counted, Meeting, sending_time};
 
 /// Flows with large messages.
 const BULK_FLOWS: [usize; 5] = [1, 4, 16, 64, 256];
@@ -145,7 +146,7 @@ pub(crate) fn bench(arguments: &ManyArguments) -> io::Result<()> {
 fn cases(arguments: &ManyArguments) -> Vec<Case> {
     let flows_of = |usual: &[usize]| match &arguments.flows[..] {
         [] => usual.to_vec(),
-        asked => asked.iter().copied().map(usize::from).collect(),
+        asked => each_once(asked.iter().copied().map(usize::from)),
     };
     let beside = arguments.beside.filter(|Beside::Haproxy| {
         let missing = haproxy::missing();
@@ -259,7 +260,8 @@ fn run(
     sinks.word("connected")?;
     sources.go()?;
     sinks.go()?;
-    let line = sinks.line(timing.warm_up + timing.time + PATIENCE)?;
+    // Receivers speak when all flows have ended.
+    let line = sinks.line(sending_time(timing) + PATIENCE)?;
     let counted: Counted = serde_json::from_str(&line)?;
     measured.note(&counted, case.message_bytes);
     let (_, peak_bytes) = relay.memory()?;

@@ -48,11 +48,12 @@ pub(crate) struct Arguments {
     /// What is measured.
     #[arg(required_unless_present = "figure6")]
     pub(super) kind: Option<Kind>,
-    /// Sizes of messages; by default 8B for pingpong and loaded, 8B, 64B and 1KiB for flood, and
-    /// 1MiB for the others.
+    /// Sizes of messages; by default 8B for pingpong and loaded, 8B, 64B and 1KiB for flood, seven
+    /// from 4KiB to 16MiB with --figure6, and 1MiB for the others.
     #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = message_size)]
     pub(super) size: Vec<usize>,
-    /// How long each size is measured, in each of these times; by default 2s.
+    /// How long each size is measured, in each of these times; by default 2s, with --figure6
+    /// 200ms.
     #[arg(long, value_name = "TIME,…", value_delimiter = ',', value_parser = time)]
     pub(super) time: Vec<Duration>,
     /// What is measured before it counts; 0s: nothing.

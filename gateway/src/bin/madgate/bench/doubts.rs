@@ -43,14 +43,19 @@ pub(super) fn of_trials(seen: &[Seen]) -> impl Iterator<Item = String> {
     })
 }
 
-/// Threads of these nodes that never sleep, of those that run on this machine as far as their
-/// addresses tell: shared memory and addresses of this machine do.
-pub(crate) fn spinners(cluster: &Cluster, nodes: impl Iterator<Item = NodeId>) -> usize {
+/// Threads of these nodes that never sleep, of those that run on this machine as far as their addresses
+/// tell. `own` is one that does.
+pub(crate) fn spinners(
+    cluster: &Cluster,
+    own: NodeId,
+    nodes: impl Iterator<Item = NodeId>,
+) -> usize {
+    let here = nodes_here(cluster, own);
     // However many threads call, one of them drives, and the others sleep. Gateways have a session
     // besides, to answer benches with.
     let spins = cluster.endpoint_settings().wait == WaitPolicy::Spin;
     nodes
-        .filter(|node| is_here(cluster, *node))
+        .filter(|node| here.contains(node))
         .map(|node| {
             let mut networks = cluster.networks_of(node);
             let is_deaf = networks.any(|network| cluster.network(network).never_wakes());
@@ -62,15 +67,35 @@ pub(crate) fn spinners(cluster: &Cluster, nodes: impl Iterator<Item = NodeId>) -
         .sum()
 }
 
-fn is_here(cluster: &Cluster, node: NodeId) -> bool {
-    cluster.networks_of(node).any(|network| {
-        let address = cluster.address(node, network);
-        address.is_some_and(|address| match address {
-            Endpoint::Tcp { host, .. } => is_of_this_machine(&host),
-            // Memory is shared by processes of one host.
-            _ => true,
+/// The nodes that are on this machine, as `own` is: who has an address of it, and who shares memory with one
+/// of them.
+fn nodes_here(cluster: &Cluster, own: NodeId) -> Vec<NodeId> {
+    let has_own_address = |node: NodeId| {
+        cluster.networks_of(node).any(|network| {
+            let address = cluster.address(node, network);
+            matches!(address, Some(Endpoint::Tcp { host, .. } | Endpoint::HslHost { host, .. })
+                if is_of_this_machine(&host))
         })
-    })
+    };
+    let memory_of = |node: NodeId| {
+        let networks = cluster.networks_of(node);
+        networks.filter(move |network| {
+            let address = cluster.address(node, *network);
+            matches!(address, Some(Endpoint::Shm { .. } | Endpoint::Hsl { .. }))
+        })
+    };
+    let is_known = |node: &NodeId| *node == own || has_own_address(*node);
+    let (mut here, mut others): (Vec<_>, Vec<_>) = cluster.nodes().partition(is_known);
+    loop {
+        let shared: Vec<_> = here.iter().flat_map(|node| memory_of(*node)).collect();
+        let shares = |node: &NodeId| memory_of(*node).any(|network| shared.contains(&network));
+        let (more, rest): (Vec<_>, Vec<_>) = others.into_iter().partition(shares);
+        if more.is_empty() {
+            return here;
+        }
+        here.extend(more);
+        others = rest;
+    }
 }
 
 /// Host names are not resolved.
@@ -121,7 +146,8 @@ mod tests {
     fn threads_that_never_sleep_on_this_machine_are_counted() {
         let count = |text: &str| {
             let cluster = Cluster::parse(text, Path::new("/")).unwrap();
-            spinners(&cluster, cluster.nodes())
+            let own = cluster.find_node("here").unwrap();
+            spinners(&cluster, own, cluster.nodes())
         };
         // The sessions of two nodes, and one receiver of the engine.
         assert_eq!(count(CLUSTER), 2 + 1);
@@ -146,6 +172,13 @@ mod tests {
         let polled = adaptive.replace(far, polled);
         let polled = polled.replace("203.0.113.1:7000", "gw");
         assert_eq!(count(&polled.replace("203.0.113.2:7000", "there")), 2 + 1);
+        // Memory of another machine is none of this one's: the gateway is there, with who shares it.
+        let memory = "name = \"far\"\nprotocol = \"shm\"\ndirectory = \"d\"";
+        let memory = CLUSTER.replace(far, memory);
+        let memory = memory.replace("203.0.113.1:7000", "gw");
+        let memory = memory.replace("203.0.113.2:7000", "there");
+        assert_eq!(count(&memory), 3 + 1);
+        assert_eq!(count(&memory.replace("[::1]", "203.0.113.9")), 1);
     }
 
     #[test]

@@ -8,12 +8,12 @@ use hdrhistogram::Histogram;
 
 use super::finding::{Latency, LoadFigures, OneWay, Percentiles};
 use super::partner::Partner;
-use super::under_way::{self, UnderWay};
 use super::{Plan, burst_of};
 use crate::failure::{Context, Failure};
 use crate::files::wire::count;
 use crate::service::order::{Answer, Order};
 use crate::service::pattern::{Check, Messages};
+use crate::service::under_way::{self, UnderWay};
 use crate::units::{float, mb_per_s, per_second};
 
 /// The longest time that the histogram tells apart.
@@ -22,9 +22,9 @@ const MAX_NS: u64 = 3_600_000_000_000;
 const DIGITS: u8 = 3;
 /// How long the load may run before what is measured beside it counts: until queues are full.
 const FILL: Duration = Duration::from_millis(100);
-/// A load has as much under way as a stream that is measured for so long: queues are full, and it ends soon
-/// when it is to.
-const LOAD_TIME: Duration = Duration::from_secs(1);
+/// A load has no more under way than goes through in this time: queues are full, and it ends soon when it
+/// is to.
+const LOAD_UNDER_WAY: Duration = Duration::from_millis(250);
 
 /// Half round trips of messages that are sent back.
 pub(super) fn pingpong(partner: Partner<'_>, size: usize, plan: &Plan) -> Result<Latency, Failure> {
@@ -203,7 +203,7 @@ impl Load<'_> {
         let burst = burst_of(self.message_bytes);
         let started = Instant::now();
         let weight = under_way::weight(burst, self.message_bytes);
-        let mut under_way = UnderWay::of(LOAD_TIME, weight);
+        let mut under_way = UnderWay::within(LOAD_UNDER_WAY, weight, started);
         let mut sent = 0;
         while !stop.load(Ordering::Relaxed) {
             if let Some(rate) = rate {
@@ -218,14 +218,15 @@ impl Load<'_> {
                 self.partner.payload(&messages, sent)?;
                 sent += 1;
             }
-            let mark = if under_way.wants_mark(weight) {
+            let now = Instant::now();
+            let mark = if under_way.wants_mark(weight, now) {
                 Some(self.partner.payload_tracked(&messages, sent)?)
             } else {
                 self.partner.payload(&messages, sent)?;
                 None
             };
             sent += 1;
-            under_way.note(self.partner, weight, mark)?;
+            under_way.note(&self.partner, weight, mark, now)?;
         }
         Ok(sent)
     }

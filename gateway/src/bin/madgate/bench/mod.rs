@@ -17,7 +17,6 @@ mod latency;
 mod partner;
 mod progress;
 mod stream;
-mod under_way;
 mod watchdog;
 
 use std::path::Path;
@@ -197,7 +196,7 @@ impl Bench<'_> {
         });
         let mut gateways = Gateways::between(&channel, to)?;
         let nodes = gateways.nodes().chain([own, to]);
-        let spinners = doubts::spinners(&cluster, nodes);
+        let spinners = doubts::spinners(&cluster, own, nodes);
         partner.greet()?;
         let watchdog = watch_over(std::slice::from_ref(&session))?;
         for (size, plan) in self.points() {
@@ -362,7 +361,7 @@ impl Bench<'_> {
         let of_flows = partners.iter().map(|flow| flow.node);
         let senders = sessions.iter().map(Session::node);
         let all: Vec<NodeId> = gateways.nodes().chain(of_flows).chain(senders).collect();
-        let spinners = doubts::spinners(&cluster, unique(all));
+        let spinners = doubts::spinners(&cluster, sessions[0].node(), unique(all));
         for partner in &partners {
             partner.greet()?;
         }

@@ -11,6 +11,7 @@ use crate::motion::{Beside, Motion};
 use crate::service::order::{Answer, Order, Report};
 use crate::service::pattern::{Check, Messages};
 use crate::service::talk::{self, Incoming, send_payload, send_payload_tracked};
+use crate::service::under_way::Way;
 
 /// How much longer than messages are tried for the other end may say nothing. Who only listens to a
 /// node does not learn that it has gone.
@@ -150,8 +151,18 @@ impl<'a> Partner<'a> {
     /// The same with a limit of its own, which begins when everything before it has arrived, as slowly
     /// as that may go; `None` if nothing is heard until then.
     pub(super) fn stop_within(&self, tag: u64, limit: Duration) -> Result<Option<Answer>, Failure> {
-        let stop = talk::send_tracked(self.channel, self.node, Order::Stop.encode(tag))?;
-        if !self.arrives(&stop)? {
+        let stop = self.send_stop(tag)?;
+        self.answer_to_stop(tag, &stop, limit)
+    }
+
+    /// What is said when this has arrived, which ends what was ordered.
+    fn answer_to_stop(
+        &self,
+        tag: u64,
+        stop: &Delivery,
+        limit: Duration,
+    ) -> Result<Option<Answer>, Failure> {
+        if !self.arrives(stop)? {
             return Ok(None);
         }
         loop {
@@ -165,13 +176,20 @@ impl<'a> Partner<'a> {
 
     /// The same where it counts, and nothing may be missing or damaged of `sent` messages.
     pub(super) fn stop_counting(&self, tag: u64, sent: u64) -> Result<(), Failure> {
-        match self.stop(tag)? {
-            Answer::Report(report) => all_arrived(sent, report.arrived, report.wrong),
-            _ => Err(self.nonsense()),
+        let stop = self.send_stop(tag)?;
+        self.counted(tag, &stop, sent)
+    }
+
+    /// The same where [that](Self::send_stop) is under way already.
+    pub(super) fn counted(&self, tag: u64, stop: &Delivery, sent: u64) -> Result<(), Failure> {
+        match self.answer_to_stop(tag, stop, self.silence_limit())? {
+            Some(Answer::Report(report)) => all_arrived(sent, report.arrived, report.wrong),
+            Some(_) => Err(self.nonsense()),
+            None => Err(self.silence()),
         }
     }
 
-    /// Ends what was ordered; what is said then is for whoever takes what is sent.
+    /// Ends what was ordered; what is said then is for whoever waits for it.
     pub(super) fn send_stop(&self, tag: u64) -> Result<Delivery, Failure> {
         let stop = Order::Stop.encode(tag);
         Ok(talk::send_tracked(self.channel, self.node, stop)?)
@@ -355,11 +373,30 @@ impl<'a> Partner<'a> {
     }
 }
 
-/// How long nothing may move at all. Who waits for an answer gives up sooner, and says for which.
+impl Way for Partner<'_> {
+    type Mark = Delivery;
+    type Error = Failure;
+
+    fn has_arrived(&self, mark: &Delivery) -> Result<bool, Failure> {
+        Ok(mark.is_delivered()?)
+    }
+
+    fn arrives(&self, mark: &Delivery) -> Result<(), Failure> {
+        if Partner::arrives(self, mark)? {
+            Ok(())
+        } else {
+            Err(self.silence())
+        }
+    }
+}
+
+/// How long nothing may move at all, in whole seconds. Who waits for an answer gives up sooner, and says
+/// for which.
 pub(crate) fn stillness_limit(cluster: &Cluster) -> Duration {
     let silence = cluster.link_timeout() + SILENCE_MARGIN;
     // Who waits looks a few times longer than that.
-    silence + silence / LOOKS * 2 + STILLNESS_MARGIN
+    let limit = silence + silence / LOOKS * 2 + STILLNESS_MARGIN;
+    Duration::from_secs(limit.as_secs() + u64::from(limit.subsec_nanos() > 0))
 }
 
 /// Nothing may be missing or damaged.

@@ -5,17 +5,22 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use madgate_vchannel::Delivery;
+
 use super::finding::{Flow, Many, Throughput};
 use super::latency::join;
 use super::partner::{Partner, all_arrived};
 use super::progress::Progress;
-use super::under_way::{self, UnderWay};
 use super::{Direction, Plan, burst_of};
 use crate::failure::Failure;
 use crate::files::wire::count;
 use crate::service::order::{Order, Report};
 use crate::service::pattern::Messages;
+use crate::service::under_way::{self, UnderWay};
 use crate::units::{float, mb_per_s, per_second};
+
+/// No more of a stream is under way than goes through in this part of the time that it is measured.
+const UNDER_WAY_PART: u32 = 4;
 
 /// Streams in the directions that are asked for; what came before it counts is over.
 pub(super) fn stream(
@@ -74,15 +79,13 @@ fn there(
     let messages = Messages::new(size);
     let tag = partner.order(Order::Sink { message_bytes })?;
     let started = progress.begin();
-    let note = |bytes| progress.note(bytes);
-    let sent = send_for(partner, &messages, started, time, note)?;
-    partner.stop_counting(tag, sent)?;
+    let sent = send_for(partner, &messages, started, time, progress)?;
+    let messages = sent.messages;
+    let stop = partner.send_stop(tag)?;
+    sent.settle(partner, size, progress)?;
+    partner.counted(tag, &stop, messages)?;
     let took = started.elapsed();
-    let there = Gone {
-        messages: sent,
-        took,
-    };
-    Ok([there, Gone::nothing(took)])
+    Ok([Gone { messages, took }, Gone::nothing(took)])
 }
 
 /// Streams back for a while, or in both directions; the time of each counts until everything is there.
@@ -109,10 +112,11 @@ fn back(
                 partner.send_stop(tag)?;
                 return Ok(Gone::nothing(time));
             }
-            let note = |bytes| progress.note(bytes);
-            let messages = send_for(partner, &messages, started, time, note)?;
+            let sent = send_for(partner, &messages, started, time, progress)?;
+            let messages = sent.messages;
             // Behind everything else.
             let stop = partner.send_stop(tag)?;
+            sent.settle(partner, size, progress)?;
             if !partner.arrives(&stop)? {
                 return Err(partner.silence());
             }
@@ -131,35 +135,59 @@ fn back(
     Ok([there, back])
 }
 
-/// Sends until `time` after `started`, some at least; how many messages. `note` is told of the bytes
-/// of which it has been seen that they have arrived.
+/// What was sent, as far as it is not known to have arrived.
+struct Sent {
+    messages: u64,
+    under_way: UnderWay<Delivery>,
+}
+
+impl Sent {
+    /// Waits until all of it has arrived.
+    fn settle(self, partner: Partner<'_>, size: usize, progress: &Progress) -> Result<(), Failure> {
+        let seen = |weight| progress.note(bytes_of(weight, size));
+        self.under_way.settle(&partner, seen)
+    }
+}
+
+/// The bytes of messages of this size that have such a weight.
+fn bytes_of(weight: u64, size: usize) -> u64 {
+    weight / under_way::weight(1, size) * count(size)
+}
+
+/// Sends until `time` after `started`, some at least; what of it is seen to arrive, `progress` is told of.
 fn send_for(
     partner: Partner<'_>,
     messages: &Messages,
     started: Instant,
     time: Duration,
-    note: impl Fn(u64),
-) -> Result<u64, Failure> {
-    let burst = burst_of(messages.size());
-    let weight = under_way::weight(burst, messages.size());
-    let mut under_way = UnderWay::of(time, weight);
+    progress: &Progress,
+) -> Result<Sent, Failure> {
+    let size = messages.size();
+    let burst = burst_of(size);
+    let weight = under_way::weight(burst, size);
+    let mut now = Instant::now();
+    let mut under_way = UnderWay::within(time / UNDER_WAY_PART, weight, now);
     let mut sent = 0;
     loop {
         for _ in 1..burst {
             partner.payload(messages, sent)?;
             sent += 1;
         }
-        let mark = if under_way.wants_mark(weight) {
+        let mark = if under_way.wants_mark(weight, now) {
             Some(partner.payload_tracked(messages, sent)?)
         } else {
             partner.payload(messages, sent)?;
             None
         };
         sent += 1;
-        let arrived = under_way.note(partner, weight, mark)?;
-        note(arrived / under_way::weight(1, messages.size()) * count(messages.size()));
-        if started.elapsed() >= time {
-            return Ok(sent);
+        let arrived = under_way.note(&partner, weight, mark, now)?;
+        progress.note(bytes_of(arrived, size));
+        now = Instant::now();
+        if now - started >= time {
+            return Ok(Sent {
+                messages: sent,
+                under_way,
+            });
         }
     }
 }
@@ -182,12 +210,14 @@ pub(super) fn many(flows: &[Partner<'_>], size: usize, time: Duration) -> Result
                 let start = &start;
                 scope.spawn(move || {
                     start.wait();
-                    send_for(*flow, messages, Instant::now(), time, |_| ())
+                    let progress = Progress::default();
+                    send_for(*flow, messages, Instant::now(), time, &progress)
                 })
             })
             .collect();
-        let sent = threads.into_iter().map(join).collect::<Result<Vec<_>, _>>();
-        Ok((sent?, started))
+        let sent = threads.into_iter().map(join);
+        let sent = sent.map(|sent| Ok(sent?.messages));
+        Ok((sent.collect::<Result<Vec<_>, Failure>>()?, started))
     })?;
     for ((flow, tag), sent) in flows.iter().zip(tags).zip(&sent) {
         flow.stop_counting(tag, *sent)?;

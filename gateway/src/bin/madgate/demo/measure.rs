@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::place::{Place, Stage};
 use crate::child::{Family, Process};
 use crate::failure::{Context, Failure};
+use crate::statistics::median;
 
 /// What is measured in one run.
 #[derive(Debug, Clone, Copy)]
@@ -25,12 +26,12 @@ pub(crate) struct Samples {
 impl Samples {
     /// The median bandwidth.
     pub(crate) fn mb_per_s(&self) -> f64 {
-        median(&self.mb_per_s)
+        median(&self.mb_per_s).unwrap_or_default()
     }
 
     /// The median of the median half round trips.
     pub(crate) fn half_rtt_us(&self) -> f64 {
-        median(&self.half_rtt_us)
+        median(&self.half_rtt_us).unwrap_or_default()
     }
 
     /// How many rounds there were.
@@ -74,31 +75,4 @@ fn run(family: &Family, place: &Place, stage: Stage, kind: Kind) -> Result<f64, 
     result[figure]
         .as_f64()
         .ok_or_else(|| Failure::new(format!("a result without {figure}: {printed}")))
-}
-
-fn median(samples: &[f64]) -> f64 {
-    let mut sorted = samples.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    match (sorted.len() / 2, sorted.len() % 2) {
-        (0, 0) => 0.0,
-        (middle, 0) => f64::midpoint(sorted[middle - 1], sorted[middle]),
-        (middle, _) => sorted[middle],
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn medians_are_in_the_middle() {
-        for (samples, expected) in [
-            (&[][..], 0.0),
-            (&[3.0], 3.0),
-            (&[1.0, 4.0], 2.5),
-            (&[9.0, 1.0, 2.0], 2.0),
-        ] {
-            assert!((median(samples) - expected).abs() < f64::EPSILON);
-        }
-    }
 }

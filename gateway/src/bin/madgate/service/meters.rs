@@ -2,21 +2,31 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use madgate_gateway::{Counters, Observer};
-use madgate_vchannel::{Channel, Delivery, NodeId, ReceiveMode, TrySendError, Unpacking};
+use madgate_vchannel::{
+    Channel, Delivery, NodeId, PackError, ReceiveMode, TrySendError, Unpacking,
+};
 
 use super::envelope::Head;
 use super::order::{Answer, MAX_MESSAGE_BYTES, Order, Report};
 use super::pattern::{Check, Messages};
 use super::seen::Seen;
 use super::talk::{self, TalkError, answer_blocks};
+use super::under_way::{UnderWay, Way, weight};
 use crate::tunable::Trials;
 
-/// Messages that are sent between two looks whether it is enough.
+/// Small messages that are sent between two looks whether it is enough.
 const SENT_PER_LOOK: usize = 64;
+
+/// A stream that is answered with has no more under way than goes through in this time: its report stands
+/// behind all of it.
+const UNDER_WAY: Duration = Duration::from_secs(2);
+
+/// How often who waits for that looks whether it is enough.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// So long an answer waits at most for the one before it to be delivered, where its flow keeps as much as
 /// it may.
@@ -147,30 +157,81 @@ pub(crate) struct Stream {
 impl Stream {
     /// Sends until it is stopped or the other end is gone, something at least; then reports.
     pub(crate) fn run(&self, channel: &Channel, is_ending: &AtomicBool) {
-        let messages = Messages::new(self.message_bytes);
-        let mut sent = 0;
-        let has_to_end =
-            || is_ending.load(Ordering::Relaxed) || self.is_stopped.load(Ordering::Relaxed);
-        loop {
-            for _ in 0..SENT_PER_LOOK {
-                if let Err(error) = talk::send_payload(channel, self.to, &messages, sent) {
-                    tracing::debug!(%error, "a stream has broken off");
-                    return;
-                }
-                sent += 1;
-                if self.message_bytes > talk::COPY_BYTES && has_to_end() {
-                    break;
-                }
+        let end = End {
+            is_ending,
+            is_stopped: &self.is_stopped,
+        };
+        let sent = match self.send(channel, &end) {
+            Ok(sent) => sent,
+            Err(error) => {
+                tracing::debug!(%error, "a stream has broken off");
+                return;
             }
-            if has_to_end() {
-                break;
-            }
-        }
+        };
         let report = lock(&self.meter).report(sent);
         let answer = Answer::Report(report).encode(self.tag);
         if let Err(error) = talk::send(channel, self.to, answer) {
             tracing::debug!(%error, "a report is dropped");
         }
+    }
+
+    /// Sends until it is time to end; how many messages.
+    fn send(&self, channel: &Channel, end: &End<'_>) -> Result<u64, PackError> {
+        let messages = Messages::new(self.message_bytes);
+        let burst = if self.message_bytes > talk::COPY_BYTES {
+            1
+        } else {
+            SENT_PER_LOOK
+        };
+        let weight = weight(burst, self.message_bytes);
+        let mut under_way = UnderWay::within(UNDER_WAY, weight, Instant::now());
+        let mut sent = 0;
+        loop {
+            for _ in 1..burst {
+                talk::send_payload(channel, self.to, &messages, sent)?;
+                sent += 1;
+            }
+            let now = Instant::now();
+            let mark = if under_way.wants_mark(weight, now) {
+                let mark = talk::send_payload_tracked(channel, self.to, &messages, sent)?;
+                Some(mark)
+            } else {
+                talk::send_payload(channel, self.to, &messages, sent)?;
+                None
+            };
+            sent += 1;
+            under_way.note(end, weight, mark, now)?;
+            if end.is_here() {
+                return Ok(sent);
+            }
+        }
+    }
+}
+
+/// When a stream is to end.
+struct End<'a> {
+    is_ending: &'a AtomicBool,
+    is_stopped: &'a AtomicBool,
+}
+
+impl End<'_> {
+    fn is_here(&self) -> bool {
+        self.is_ending.load(Ordering::Relaxed) || self.is_stopped.load(Ordering::Relaxed)
+    }
+}
+
+impl Way for End<'_> {
+    type Mark = Delivery;
+    type Error = PackError;
+
+    fn has_arrived(&self, mark: &Delivery) -> Result<bool, PackError> {
+        mark.is_delivered()
+    }
+
+    /// Or until nothing more is sent, so that it does not matter.
+    fn arrives(&self, mark: &Delivery) -> Result<(), PackError> {
+        while !self.is_here() && !mark.wait_within(LOOK_EVERY)? {}
+        Ok(())
     }
 }
 

@@ -16,6 +16,7 @@ pub(crate) mod pattern;
 mod receiver;
 pub(crate) mod seen;
 pub(crate) mod talk;
+pub(crate) mod under_way;
 
 use std::fs;
 use std::io;

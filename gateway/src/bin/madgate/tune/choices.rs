@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 use std::fmt;
+use std::path::Path;
 use std::time::Duration;
 
 use madgate_tm::Protocol;
@@ -137,6 +138,17 @@ impl fmt::Display for Idle {
     }
 }
 
+/// Makes sure that the cluster file `file` has what the `wanted` knobs are of.
+pub(crate) fn check_names(wanted: &[Name], cluster: &Cluster, file: &Path) -> Result<(), Failure> {
+    match wanted.iter().find(|name| !name.is_in(cluster)) {
+        Some(unknown) => Err(Failure::usage(format!(
+            "{unknown} is of nothing in the cluster file; `madgate tune list {}` names its knobs",
+            file.display()
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// The knobs of a route that there is a choice for; all of them, or those that were `wanted`.
 pub(crate) fn choices(
     cluster: &Cluster,
@@ -159,12 +171,6 @@ pub(crate) fn choices(
         .into_iter()
         .filter(concerns)
         .partition(|name| does_something(name.knob(), &protocols));
-    if let Some(unknown) = wanted.iter().find(|name| !name.is_in(cluster)) {
-        return Err(Failure::usage(format!(
-            "{unknown} is of nothing in the cluster file; what is on this route: {}",
-            in_words(&on_route)
-        )));
-    }
     if let Some(foreign) = wanted.iter().find(|name| !on_route.contains(name)) {
         return Err(Failure::new(format!(
             "{foreign} does nothing on this route; what does: {}",
@@ -421,6 +427,16 @@ handover = "thread"
             foreign[0].contains("gateway.depth does nothing on this route"),
             "{foreign:?}"
         );
+        let cluster = Cluster::parse(FILE, ".").unwrap();
+        for (name, is_known) in [
+            ("network.left.unsent", true),
+            ("network.lfet.unsent", false),
+            ("channel.other.mtu", false),
+        ] {
+            let wanted = [Name::parse(name).unwrap()];
+            let checked = check_names(&wanted, &cluster, Path::new("c.toml"));
+            assert_eq!(checked.is_ok(), is_known, "{name}: {checked:?}");
+        }
         let alone = on_route(true, &[0], &["gateway.pin"]);
         assert!(alone[0].contains("no choice"), "{alone:?}");
     }

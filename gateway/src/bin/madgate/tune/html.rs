@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::report::{Report, changed, different, named, step};
 use super::search::{Standing, Step, Verdict};
-use super::statistics::Estimate;
+use crate::statistics::Estimate;
 use crate::units::{counted, duration};
 
 /// Width of a plot, and of the part of it that names what is plotted.

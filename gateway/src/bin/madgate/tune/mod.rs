@@ -14,7 +14,6 @@ mod objective;
 mod report;
 mod route;
 mod search;
-mod statistics;
 mod trial;
 
 use std::path::{Path, PathBuf};
@@ -32,7 +31,7 @@ use crate::load::Watch;
 use crate::output::{print, say};
 use crate::save::{Target, inputs, keep_apart};
 use crate::signals::{Endings, exit_code};
-use choices::{Chosen, choices, count_combinations};
+use choices::{Chosen, check_names, choices, count_combinations};
 use objective::{Aim, MEASUREMENTS_LEAST, Objective};
 use report::Report;
 use route::{Route, Stop};
@@ -153,6 +152,7 @@ fn tune(tuning: &Tuning) -> Result<ExitCode, Failure> {
         return Err(Failure::new(format!("{} is this node itself", tuning.to)));
     }
     // Before anything is measured, as it would be for nothing.
+    check_names(&tuning.knobs, plan.cluster(), plan.path())?;
     let [target, html] = prepare(tuning, &plan)?;
 
     let mut route = Route::open(&plan, &tuning.node, to, tuning.channel.as_deref(), &endings)?;
@@ -182,7 +182,11 @@ fn tune(tuning: &Tuning) -> Result<ExitCode, Failure> {
     if let Some(html) = html
         && let Err(failure) = html.write(&html::page(&report))
     {
-        failed.get_or_insert(failure);
+        match &failed {
+            None => failed = Some(failure),
+            // One of the two ends the command.
+            Some(_) => say(&format!("madgate: {failure}")),
+        }
     }
     let text = if tuning.json {
         let json = serde_json::to_string(&report.json())?;
@@ -295,7 +299,7 @@ fn measure<'a>(
         tell(&format!("  not tried: {idle}\n"));
     }
     let own = route.channel()?.session().node();
-    let spinners = spinners(cluster, route.peers().chain([own]));
+    let spinners = spinners(cluster, own, route.peers().chain([own]));
     let watch = Watch::start();
     fit(route, &objective, tuning.budget)?;
     let mut trial = Trial::new(route, &choices, &objective, started, &tell);
@@ -306,7 +310,8 @@ fn measure<'a>(
     } else {
         let trades = choices::trades(&choices);
         search::search(&dimensions, &trades, time, &mut trial)
-    }?;
+    };
+    let outcome = outcome.inspect_err(|_| trial.tell_ahead())?;
     let log = trial.into_log();
     let doubts = doubts(spinners, watch.end());
     Ok(Report {

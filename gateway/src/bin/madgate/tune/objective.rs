@@ -6,10 +6,10 @@ use clap::ValueEnum;
 use madgate_vchannel::cluster::{format_duration, format_size};
 
 use super::route::{Route, Stop};
-use super::statistics::geometric_mean;
 use crate::bench;
 use crate::failure::Failure;
 use crate::files::wire::count;
+use crate::statistics::geometric_mean;
 use crate::units::{counted, float};
 
 /// The shortest and the longest that one figure is measured.

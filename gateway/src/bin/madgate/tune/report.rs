@@ -10,9 +10,9 @@ use serde_json::{Map, Value as Json, json};
 use super::choices::{Choice, Idle};
 use super::objective::{Aim, Objective};
 use super::search::{Outcome, Standing, Step, Verdict};
-use super::statistics::Estimate;
 use super::trial::Measured;
 use crate::knobs::{Name, Value};
+use crate::statistics::Estimate;
 use crate::units::{counted, duration};
 
 /// Everything that was found out.

@@ -28,6 +28,8 @@ pub(crate) struct Trial<'a, 'p> {
     started: Instant,
     tell: &'a dyn Fn(&str),
     log: Vec<Measured>,
+    /// What races have been won by, until a verdict says more.
+    ahead: Option<Point>,
 }
 
 impl<'a, 'p> Trial<'a, 'p> {
@@ -45,6 +47,17 @@ impl<'a, 'p> Trial<'a, 'p> {
             started,
             tell,
             log: Vec::new(),
+            ahead: None,
+        }
+    }
+
+    /// The search has ended early: what it would have gone on from is not to be lost.
+    pub(crate) fn tell_ahead(&self) {
+        if let Some(ahead) = &self.ahead {
+            let changed = report::changed(self.choices, ahead);
+            (self.tell)(&format!(
+                "  ahead until here, and not verified: {changed}\n"
+            ));
         }
     }
 
@@ -103,6 +116,7 @@ impl Surface for Trial<'_, '_> {
     }
 
     fn note(&mut self, step: &Step) {
+        self.ahead = step.ahead(self.ahead.take());
         (self.tell)(&format!("  {}\n", report::step(self.choices, step)));
     }
 }

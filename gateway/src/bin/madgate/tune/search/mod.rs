@@ -28,7 +28,7 @@ mod tests;
 use std::collections::HashSet;
 use std::time::Duration;
 
-use super::statistics::Estimate;
+use crate::statistics::Estimate;
 pub(crate) use race::Standing;
 pub(crate) use sweep::{MAX_POINTS, sweep};
 
@@ -40,7 +40,7 @@ pub(crate) const LEAST_GAIN: f64 = 0.01;
 /// How often the neighbourhood of what has been found is searched at most.
 const PASSES: usize = 4;
 /// Pairs that a verdict rests on: the fewest that can be sure, and as many as time is kept for.
-const VERIFIED_PAIRS: std::ops::RangeInclusive<usize> = super::statistics::LEAST_FIGURES..=12;
+const VERIFIED_PAIRS: std::ops::RangeInclusive<usize> = crate::statistics::LEAST_FIGURES..=12;
 /// The most pairs, where the first ones are not sure and there is time left.
 const MORE_PAIRS: usize = 60;
 /// The part of the budget that is kept for the verdict, unless the fewest pairs need more.
@@ -182,6 +182,21 @@ pub(crate) enum Step {
     },
     /// A point of a sweep, beside the median of all.
     Swept { point: Point, ratio: Estimate },
+}
+
+impl Step {
+    /// The point that is ahead of the present one after this, if `before` was until then.
+    pub(crate) fn ahead(&self, before: Option<Point>) -> Option<Point> {
+        match self {
+            Self::Raced {
+                to,
+                standing: Standing::Won,
+                ..
+            } => Some(to.clone()),
+            Self::Refused { point, .. } => before.filter(|before| before != point),
+            _ => before,
+        }
+    }
 }
 
 /// What comes of a search.

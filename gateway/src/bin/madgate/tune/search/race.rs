@@ -2,7 +2,7 @@
 
 use super::screen::Candidate;
 use super::{LEAST_GAIN, Move, Point, Search, Step, Surface};
-use crate::tune::statistics::{Estimate, LEAST_FIGURES};
+use crate::statistics::{Estimate, LEAST_FIGURES};
 
 /// Who looked worse than this is not raced. Below one, as a first look may have been unlucky.
 const LEAST_PROMISE: f64 = 0.98;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Move, Search, Step, Surface};
-use crate::tune::statistics::geometric_mean;
+use crate::statistics::geometric_mean;
 
 /// Values that are looked at between two measurements of what is in force.
 const GROUP: usize = 4;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Dimension, Outcome, Point, Search, Step, Surface, present};
-use crate::tune::statistics::Estimate;
+use crate::statistics::Estimate;
 
 /// The most combinations that a sweep measures.
 pub(crate) const MAX_POINTS: usize = 4096;

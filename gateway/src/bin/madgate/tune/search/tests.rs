@@ -271,6 +271,25 @@ fn who_begins_badly_gets_the_defaults_first() {
 }
 
 #[test]
+fn what_is_ahead_is_known_before_there_is_a_verdict() {
+    let ahead = |outcome: &Outcome| {
+        let mut steps = outcome.steps.iter();
+        steps.try_fold(None, |before, step| Some(step.ahead(before)))
+    };
+    let (point, outcome) = Made::new(&[&[1.0, 1.3], &[1.0, 1.2]], 0.0, 1).searched(60);
+    assert_eq!(ahead(&outcome), Some(Some(point)), "{outcome:?}");
+    let (_, outcome) = Made::new(&[&[1.0, 0.9]], 0.0, 1).searched(60);
+    assert_eq!(ahead(&outcome), Some(None), "{outcome:?}");
+    // What cannot be had any more is not ahead any longer, and what is beside it does not matter.
+    let gone = |point: Point| Step::Refused {
+        point,
+        reason: String::new(),
+    };
+    assert_eq!(gone(vec![1]).ahead(Some(vec![1])), None);
+    assert_eq!(gone(vec![2]).ahead(Some(vec![1])), Some(vec![1]));
+}
+
+#[test]
 fn a_machine_that_slows_down_does_not_decide() {
     for seed in 0..10 {
         let mut surface = Made::new(&HILLS, 0.03, seed);

@@ -10,6 +10,22 @@ pub(crate) const CONFIDENCE: f64 = 0.95;
 /// The fewest figures whose extremes are as sure as [`CONFIDENCE`]: 1 - 2/2^6 = 0.97.
 pub(crate) const LEAST_FIGURES: usize = 6;
 
+/// The middle of some figures, in any order; `None` when there are none.
+pub(crate) fn median(figures: &[f64]) -> Option<f64> {
+    let mut sorted = figures.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    median_of_sorted(&sorted)
+}
+
+fn median_of_sorted(sorted: &[f64]) -> Option<f64> {
+    let middle = sorted.len() / 2;
+    match (middle, sorted.len() % 2) {
+        (0, 0) => None,
+        (_, 0) => Some(f64::midpoint(sorted[middle - 1], sorted[middle])),
+        _ => Some(sorted[middle]),
+    }
+}
+
 /// The middle of some figures, and the interval in which the true one is.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Estimate {
@@ -29,11 +45,7 @@ impl Estimate {
         sorted.sort_by(f64::total_cmp);
         let (first, last) = (*sorted.first()?, *sorted.last()?);
         let middle = sorted.len() / 2;
-        let median = if sorted.len() % 2 == 1 {
-            sorted[middle]
-        } else {
-            f64::midpoint(sorted[middle - 1], sorted[middle])
-        };
+        let median = median_of_sorted(&sorted)?;
         let mut estimate = Self {
             median,
             low: first,
@@ -86,6 +98,18 @@ pub(crate) fn geometric_mean(figures: &[f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn medians_are_in_the_middle() {
+        for (figures, expected) in [
+            (&[][..], None),
+            (&[3.0], Some(3.0)),
+            (&[1.0, 4.0], Some(2.5)),
+            (&[9.0, 1.0, 2.0], Some(2.0)),
+        ] {
+            assert_eq!(median(figures), expected, "{figures:?}");
+        }
+    }
 
     #[track_caller]
     fn is_near(one: f64, other: f64) {
