@@ -5,13 +5,13 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use madgate_bmm::{Buffer, Policy};
-use madgate_gtm::wire::{HEADER_BYTES, Kind, ReceiveMode};
+use madgate_gtm::wire::{DESCRIPTOR_BYTES, HEADER_BYTES, Kind, ReceiveMode, SMALL_PAYLOAD_BYTES};
 use madgate_gtm::{Header, Time};
 use madgate_tm::{Interest, LaneClass, LaneError, LaneSender, LentSlot, Piece, Shape};
 use tempfile::TempDir;
@@ -326,6 +326,35 @@ fn half_a_message_that_is_lost_puts_off_nothing_else() {
     // What a sends is looked after all the same.
     core.wake_flow(0);
     assert!(core.next_deadline().unwrap() <= now + SWEEP_MOST);
+}
+
+#[test]
+fn who_waits_for_a_block_without_bytes_sleeps() {
+    let (_files, a, b) = pair("shm", ["a", "b"]);
+    let at_a = a.channel("main").unwrap();
+    let mut packing = at_a.begin_packing(b.node()).unwrap();
+    // It fills a frame, which leaves when there is more; that stays until it is known what comes next.
+    let first = vec![2; SMALL_PAYLOAD_BYTES - DESCRIPTOR_BYTES];
+    packing.pack_safer(&first, ReceiveMode::Express).unwrap();
+    packing.pack_safer(&[], ReceiveMode::Express).unwrap();
+    let is_there = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let receiver = scope.spawn(|| {
+            let channel = b.channel("main").unwrap();
+            let mut unpacking = channel.begin_unpacking().unwrap();
+            unpacking.unpack_express(&mut vec![0; first.len()]).unwrap();
+            is_there.store(true, Ordering::SeqCst);
+            unpacking.unpack_express(&mut []).unwrap();
+            unpacking.end_unpacking().unwrap();
+        });
+        let sleeps = || b.inner().driver_sleeps.load(Ordering::SeqCst);
+        while !is_there.load(Ordering::SeqCst) || !sleeps() {
+            assert!(b.inner().lock().waits < 1000, "it waits again and again");
+            thread::yield_now();
+        }
+        packing.end_packing().unwrap();
+        receiver.join().unwrap();
+    });
 }
 
 #[test]

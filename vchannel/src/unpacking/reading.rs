@@ -324,7 +324,9 @@ impl<'a> Reading<'a> {
                         receive,
                     };
                     let mut straight = Straight { wanted, into };
-                    inner.wait(None, Some(&mut straight), |core| has_arrived(core, flow));
+                    // Nothing can go straight to where there is no room, which would look full.
+                    let room = (length > 0).then_some(&mut straight);
+                    inner.wait(None, room, |core| has_arrived(core, flow));
                     filled = straight.wanted.filled;
                 }
                 other => return Err(self.not_taken(other, filled, length, receive)),
