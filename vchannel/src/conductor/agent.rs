@@ -10,7 +10,7 @@ use madgate_tm::{Interest, Poller, Ready};
 use super::complaints::Complaints;
 use super::dials::{Attempt, DialKey, Dials};
 use super::doorway::Doorway;
-use super::limits::{Patience, REST};
+use super::limits::{Patience, RESOLVING_TIMEOUT, REST};
 use super::link::{LinkEvent, Party};
 use super::meeting::{Meeting, Strangeness};
 use super::orders::Door;
@@ -209,8 +209,12 @@ impl Agent {
                 self.end_meeting(meeting, Some(&timeout), now);
             }
         }
-        while let Some(attempt) = self.dials.expired(now) {
-            let timeout = HandshakeError::Timeout(self.patience.handshake);
+        while let Some((attempt, is_resolving)) = self.dials.expired(now) {
+            let timeout = if is_resolving {
+                HandshakeError::Unresolved(RESOLVING_TIMEOUT)
+            } else {
+                HandshakeError::Timeout(self.patience.handshake)
+            };
             self.fail_attempt(attempt, &timeout, now);
         }
         for _ in 0..self.pairs.expire(now) {

@@ -58,12 +58,16 @@ enum State {
     UnderWay {
         link: u64,
         until: Instant,
+        /// Whether the name of the peer's host is being resolved.
+        is_resolving: bool,
         lanes: Twins,
         incarnation: Option<u64>,
     },
     /// Kept for the pause after a link that closes as soon as it is up.
     Up {
         since: Instant,
+        /// The attempt that brought it.
+        link: u64,
     },
 }
 
@@ -107,7 +111,7 @@ impl Dials {
             // Who wants it now has not been told why it cannot be had.
             dial.last_error = None;
         }
-        if let State::Up { since } = dial.state {
+        if let State::Up { since, .. } = dial.state {
             let was_stable = now.duration_since(since) >= self.longest;
             let until = if was_stable || dial.is_fresh {
                 dial.backoff = BACKOFF_FIRST;
@@ -166,13 +170,19 @@ impl Dials {
             return None;
         }
         let is_due = |dial: &Dial| matches!(dial.state, State::Resting { until } if until <= now);
-        let (key, dial) = self.dials.iter_mut().find(|(_, dial)| is_due(dial))?;
+        // Who has waited longest: attempts that take long must not have all the turns.
+        let due = self.dials.iter_mut().filter(|(_, dial)| is_due(dial));
+        let (key, dial) = due.min_by_key(|(_, dial)| match dial.state {
+            State::Resting { until } => Some(until),
+            _ => None,
+        })?;
         let link = random_u64();
         dial.attempts = dial.attempts.saturating_add(1);
         dial.is_fresh = false;
         dial.state = State::UnderWay {
             link,
             until: now + patience,
+            is_resolving: false,
             lanes: Twins::default(),
             incarnation: None,
         };
@@ -180,23 +190,41 @@ impl Dials {
         Some(Attempt { key: *key, link })
     }
 
-    /// Gives an attempt until `deadline`. `false`: it is over already.
-    pub(super) fn prolong(&mut self, attempt: Attempt, deadline: Instant) -> bool {
+    /// The name of the peer's host is resolved, until `deadline` at most.
+    pub(super) fn begin_resolving(&mut self, attempt: Attempt, deadline: Instant) {
+        self.prolong(attempt, deadline, true);
+    }
+
+    /// That is done, and the attempt has until `deadline`. `false`: it is over already.
+    pub(super) fn end_resolving(&mut self, attempt: Attempt, deadline: Instant) -> bool {
+        self.prolong(attempt, deadline, false)
+    }
+
+    fn prolong(&mut self, attempt: Attempt, deadline: Instant, resolves: bool) -> bool {
         match self.dials.get_mut(&attempt.key).map(|dial| &mut dial.state) {
-            Some(State::UnderWay { link, until, .. }) if *link == attempt.link => {
+            Some(State::UnderWay {
+                link,
+                until,
+                is_resolving,
+                ..
+            }) if *link == attempt.link => {
                 *until = deadline;
+                *is_resolving = resolves;
                 true
             }
             _ => false,
         }
     }
 
-    /// An attempt that has taken too long.
-    pub(super) fn expired(&self, now: Instant) -> Option<Attempt> {
+    /// An attempt that has taken too long, and whether to resolve a name.
+    pub(super) fn expired(&self, now: Instant) -> Option<(Attempt, bool)> {
         self.dials.iter().find_map(|(key, dial)| match dial.state {
-            State::UnderWay { link, until, .. } if until <= now => {
-                Some(Attempt { key: *key, link })
-            }
+            State::UnderWay {
+                link,
+                until,
+                is_resolving,
+                ..
+            } if until <= now => Some((Attempt { key: *key, link }, is_resolving)),
             _ => None,
         })
     }
@@ -230,7 +258,10 @@ impl Dials {
         }
         match lanes.add(class, lane) {
             Some((urgent, bulk)) => {
-                dial.state = State::Up { since: now };
+                dial.state = State::Up {
+                    since: now,
+                    link: attempt.link,
+                };
                 self.under_way -= 1;
                 Progressed::Whole(urgent, bulk)
             }
@@ -250,7 +281,7 @@ impl Dials {
         let dial = self.dials.get_mut(&attempt.key)?;
         match dial.state {
             State::UnderWay { link, .. } if link == attempt.link => self.under_way -= 1,
-            State::Up { .. } => {}
+            State::Up { link, .. } if link == attempt.link => {}
             _ => return None,
         }
         if dial.is_served {
@@ -313,6 +344,48 @@ mod tests {
         };
         let party = Party::Endpoint;
         DialKey { party, request }
+    }
+
+    #[test]
+    fn everybody_has_a_turn_where_attempts_take_long() {
+        let (mut now, count) = (Instant::now(), 4 * u32::try_from(ATTEMPTS_AT_ONCE).unwrap());
+        let mut dials = Dials::new(Duration::from_secs(1));
+        for peer in 0..count {
+            dials.dial(key(peer), now);
+        }
+        let mut tried = std::collections::HashSet::new();
+        // Nobody answers: each attempt takes all of its time.
+        for _ in 0..8 {
+            while let Some(attempt) = dials.poll_due(now, PATIENCE) {
+                tried.insert(attempt.key);
+            }
+            now += PATIENCE;
+            while let Some((attempt, _)) = dials.expired(now) {
+                dials.fail(attempt, "silent", false, now);
+            }
+        }
+        assert_eq!(tried.len(), count as usize);
+    }
+
+    #[test]
+    fn what_an_earlier_attempt_meets_is_not_of_the_link_that_is_up() {
+        let now = Instant::now();
+        let mut dials = Dials::new(LINK_TIMEOUT);
+        dials.dial(key(1), now);
+        let earlier = dials.poll_due(now, PATIENCE).unwrap();
+        dials.cancel(key(1));
+        dials.dial(key(1), now);
+        let attempt = dials.poll_due(now, PATIENCE).unwrap();
+        let link = attempt.link;
+        dials.dials.get_mut(&key(1)).unwrap().state = State::Up { since: now, link };
+        dials.under_way -= 1;
+        assert!(dials.fail(earlier, "no such host", false, now).is_none());
+        assert_eq!(dials.next_deadline(), None);
+        assert!(
+            dials
+                .fail(attempt, "it cannot be used", false, now)
+                .is_some()
+        );
     }
 
     #[test]
@@ -395,8 +468,8 @@ mod tests {
         // Nor does a link that was closed as soon as it was up, unless its peer is another now.
         dials.heard_of(NodeId(1), 8, now);
         let up = |dials: &mut Dials| {
-            dials.poll_due(now, PATIENCE).unwrap();
-            dials.dials.get_mut(&key(1)).unwrap().state = State::Up { since: now };
+            let link = dials.poll_due(now, PATIENCE).unwrap().link;
+            dials.dials.get_mut(&key(1)).unwrap().state = State::Up { since: now, link };
             dials.under_way -= 1;
         };
         up(&mut dials);
@@ -454,11 +527,13 @@ mod tests {
         let first = begun[0];
         assert_eq!(dials.cancel(first.key), Some(first));
         assert_eq!(dials.cancel(first.key), None);
-        assert!(!dials.prolong(first, now));
+        assert!(!dials.end_resolving(first, now));
         let next = dials.poll_due(now, PATIENCE).unwrap();
         assert!(dials.poll_due(now, PATIENCE).is_none());
         assert_eq!(dials.expired(now), None);
-        assert!(dials.prolong(next, now));
-        assert_eq!(dials.expired(now), Some(next));
+        dials.begin_resolving(next, now);
+        assert_eq!(dials.expired(now), Some((next, true)));
+        assert!(dials.end_resolving(next, now));
+        assert_eq!(dials.expired(now), Some((next, false)));
     }
 }

@@ -35,7 +35,7 @@ impl Agent {
         })?;
         let tuning = cluster.network(network).tuning.clone();
         if resolver::needs_resolving(&endpoint) {
-            self.dials.prolong(attempt, now + RESOLVING_TIMEOUT);
+            self.dials.begin_resolving(attempt, now + RESOLVING_TIMEOUT);
             return self.resolver.start(attempt, endpoint, tuning);
         }
         let connections = resolver::connect(&endpoint, &tuning)?;
@@ -48,7 +48,8 @@ impl Agent {
         while let Some((attempt, result)) = self.resolver.poll() {
             match result {
                 Ok(connections) => {
-                    if self.dials.prolong(attempt, now + self.patience.handshake) {
+                    let until = now + self.patience.handshake;
+                    if self.dials.end_resolving(attempt, until) {
                         self.meet(attempt, connections, now);
                     }
                 }

@@ -80,6 +80,9 @@ pub enum HandshakeError {
     /// The peer did not say enough in time.
     #[error("the handshake was not over within {}", crate::cluster::format_duration(*.0))]
     Timeout(Duration),
+    /// The name of the peer's host was not resolved in time.
+    #[error("the name of its host was not resolved within {}", crate::cluster::format_duration(*.0))]
+    Unresolved(Duration),
     /// The network failed.
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -92,7 +95,11 @@ impl HandshakeError {
     pub fn is_refusal(&self) -> bool {
         !matches!(
             self,
-            Self::Refused(Refusal::Busy) | Self::Closed | Self::Timeout(_) | Self::Io(_)
+            Self::Refused(Refusal::Busy)
+                | Self::Closed
+                | Self::Timeout(_)
+                | Self::Unresolved(_)
+                | Self::Io(_)
         )
     }
 
