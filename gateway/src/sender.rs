@@ -136,7 +136,7 @@ impl Sender {
         if self.hub().take_overflow() {
             progress = true;
             let network = self.hub().network;
-            let all: Vec<_> = {
+            let mut all: Vec<_> = {
                 let shared = self.engine.lock();
                 shared
                     .links
@@ -145,6 +145,10 @@ impl Sender {
                     .cloned()
                     .collect()
             };
+            // The engine has forgotten those that were closed, which may be waited for here.
+            let blocked = self.blocked.iter().flatten().map(|blocked| &blocked.link);
+            let waited = blocked.chain(&self.timed);
+            all.extend(waited.filter(|link| link.is_closed()).cloned());
             for link in all {
                 self.attend(&link, false);
             }
@@ -387,6 +391,7 @@ impl Sender {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fault::Fault;
     use crate::fixture::Fixture;
 
     /// A sender's thread, with a link whose bulk lane is blocked.
@@ -406,6 +411,24 @@ mod tests {
         output.bulk.is_watched = true;
         drop(output);
         (sender, link)
+    }
+
+    #[test]
+    fn a_link_that_is_closed_while_the_mailbox_is_full_is_let_go() {
+        let fixture = Fixture::new();
+        let (mut sender, link) = blocked(&fixture);
+        let other = fixture.link_on();
+        while !sender.handovers.is_full() {
+            sender.hub().hand_over(&other);
+            other.taken_over();
+        }
+        let mut touched = Touched::default();
+        sender
+            .engine
+            .close_link(&link, &Fault::Replaced, &mut touched);
+        while sender.take_handovers() {}
+        assert!(sender.blocked.iter().all(Option::is_none));
+        assert!(sender.engine.hold(&link).bulk.sender.is_none());
     }
 
     #[test]
