@@ -327,7 +327,7 @@ impl Incoming {
         self.given_up = Some(self.delivered);
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) closes the flow, if nothing is heard of its
+    /// When [`handle_timeout`](Self::handle_timeout) suspends the flow, if nothing is heard of its
     /// source until then.
     #[must_use]
     pub fn forgotten_at(&self) -> Option<Time> {
@@ -336,11 +336,12 @@ impl Incoming {
             .then(|| self.last_heard + FORGET_AFTER + A_MOMENT)
     }
 
-    /// Closes a flow whose source has been silent for [`FORGET_AFTER`]. To be called when
+    /// [Suspends](Self::suspend) a flow whose source has been silent for [`FORGET_AFTER`]: one that has
+    /// more of a message to send asks how it stands again and again. To be called when
     /// [`forgotten_at`](Self::forgotten_at) says, or every few seconds.
     pub fn handle_timeout(&mut self, budget: &mut Budget, now: Time) {
         if self.is_open && now.since(self.last_heard) > FORGET_AFTER {
-            self.close(budget);
+            self.suspend(budget, now);
         }
     }
 

@@ -184,7 +184,9 @@ impl Channel {
         Ok(is_claimed.then_some(unpacking))
     }
 
-    /// The next message from anyone, if there is one now. Looks at the network once.
+    /// The next message from anyone, if there is one now. Looks at memory and at the connections where
+    /// something came last, and at everything else every 64 calls at most: who only waits is better off
+    /// with [`begin_unpacking_within`](Self::begin_unpacking_within).
     ///
     /// # Errors
     /// As [`begin_unpacking`](Self::begin_unpacking).

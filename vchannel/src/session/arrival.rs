@@ -118,11 +118,12 @@ impl Core {
                 if flow.link != Some(link) || flow.flow.label() != header.label {
                     return Ok(());
                 }
-                if header.kind == Kind::Close {
+                flow.held.clear();
+                // An honest source closes no flow in the middle of a message.
+                if header.kind == Kind::Close && flow.reassembly.message().is_none() {
                     flow.flow.close(budget);
                     flow.shrink_if_idle();
                 } else {
-                    flow.held.clear();
                     flow.flow.suspend(budget, now);
                     self.lost_at = Some(now);
                 }
@@ -222,7 +223,7 @@ impl Core {
             return Ok(false);
         }
         if !intact {
-            self.handle_corrupt(link, index, header);
+            self.handle_corrupt(link, index, header, now);
             return Ok(false);
         }
         flow.flow.accept(header, now);
@@ -331,7 +332,7 @@ impl Core {
             }
             // What is damaged may not say where it belongs, and nothing of its source.
             Ok(Placement::Ahead) | Err(_) => {
-                self.handle_corrupt(link, index, header);
+                self.handle_corrupt(link, index, header, now);
                 return Ok(None);
             }
             Ok(Placement::Duplicate) => {
@@ -346,7 +347,7 @@ impl Core {
             }
         }
         if !intact {
-            self.handle_corrupt(link, index, header);
+            self.handle_corrupt(link, index, header, now);
             return Ok(None);
         }
         let mut taken = self.accept_in_order(index, header, payload, shared.as_ref(), now);
@@ -690,11 +691,13 @@ impl Core {
         if right { Ok(()) } else { Err(wrong) }
     }
 
-    pub(super) fn handle_corrupt(&mut self, link: u32, index: u32, header: &Header) {
+    /// The source is refused, and opens the flow again, if it still is there.
+    pub(super) fn handle_corrupt(&mut self, link: u32, index: u32, header: &Header, now: Time) {
         tracing::warn!(flow = ?header.flow, position = header.position, "a frame arrived corrupt");
         let flow = &mut self.in_flows[index as usize];
         flow.held.clear();
-        flow.flow.close(&mut self.budget);
+        flow.flow.suspend(&mut self.budget, now);
+        self.lost_at = Some(now);
         self.refuse(link, header, Refusal::Corrupt);
     }
 

@@ -688,21 +688,28 @@ impl Core {
             presses = true;
             self.sweep(now);
         }
-        if self.lost_at.is_some_and(|at| now >= at) {
-            presses = true;
-            self.break_lost(now);
-        }
         if self.forget_at.is_some_and(|at| now >= at) {
             presses = true;
             self.forget_silent(now);
         }
+        // Behind that, which may have found that something is lost.
+        if self.lost_at.is_some_and(|at| now >= at) {
+            presses = true;
+            self.break_lost(now);
+        }
         presses
     }
 
-    /// Closes flows whose sources have fallen silent, and notes when that is to be looked at again.
+    /// Closes flows whose sources have fallen silent, and notes when that is to be looked at again. What
+    /// came of their messages waits for as long as after the loss of a link.
     fn forget_silent(&mut self, now: Time) {
         for flow in &mut self.in_flows {
+            let was_open = flow.flow.is_open();
             flow.flow.handle_timeout(&mut self.budget, now);
+            if was_open && !flow.flow.is_open() {
+                flow.held.clear();
+                self.lost_at = Some(now);
+            }
             flow.shrink_if_idle();
         }
         let forgotten = self

@@ -1,12 +1,14 @@
 //! What no honest source sends, as a session meets it: refused, and nothing of it stays.
 
+use std::time::Duration;
+
 use madgate_gtm::wire::{Descriptor, HEADER_BYTES, OPENING_BYTES, ReceiveMode, SendMode};
 use tempfile::TempDir;
 
 use super::*;
 use crate::conductor::{LinkKind, LinkRequest};
 use crate::session::Session;
-use crate::session::inbox::Taken;
+use crate::session::inbox::{Broken, Taken};
 use crate::session::links::Link;
 use crate::session::tests::pair;
 
@@ -323,6 +325,69 @@ fn a_message_that_turns_out_impossible_is_given_up_at_both_ends() {
     let opened = scene.take(&mut core, &again, &payload, true);
     assert!(matches!(opened, Ok(None)));
     assert_eq!(said(&core), Some(Refusal::GivenUp));
+}
+
+/// Half a message comes, and is unpacked.
+fn take_half_a_message(scene: &Scene, core: &mut Core) {
+    scene.open(core, 1);
+    let begun = described(1 << 20, 50_000);
+    let first = Header {
+        flags: Flags::DESCRIBED,
+        ..scene.header(1, 0, &begun)
+    };
+    assert!(scene.take(core, &first, &begun, true).is_ok());
+    let mut into = vec![0; 1 << 20];
+    let flow = scene.flow(core);
+    flow.is_claimed = true;
+    let inbox = &mut flow.inbox;
+    inbox.begin_message();
+    let taken = inbox.take(1 << 20, ReceiveMode::Cheaper, 0, &mut into);
+    assert!(matches!(taken, Taken::Some(50_000)), "{taken:?}");
+}
+
+/// Why the rest of it will not come, if so.
+fn broken(scene: &Scene, core: &mut Core) -> Option<Broken> {
+    let inbox = &mut scene.flow(core).inbox;
+    let mut into = [0; 100];
+    match inbox.take(1 << 20, ReceiveMode::Cheaper, 50_000, &mut into) {
+        Taken::Broken(broken) => Some(broken),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_source_that_falls_silent_within_a_message_is_not_waited_for_for_ever() {
+    let scene = Scene::new();
+    let mut core = scene.session.inner().lock();
+    take_half_a_message(&scene, &mut core);
+    let forgotten = Time(0) + FORGET_AFTER + Duration::from_nanos(1);
+    core.handle_timeout(forgotten);
+    assert_eq!(broken(&scene, &mut core), None, "it may come back");
+    let at = core.lost_at.expect("somebody looks");
+    assert_eq!(at, forgotten + core.cluster.link_timeout());
+    core.handle_timeout(at);
+    assert_eq!(broken(&scene, &mut core), Some(Broken::SourceLost));
+}
+
+#[test]
+fn a_flow_that_is_closed_within_a_message_is_lost() {
+    let scene = Scene::new();
+    let mut core = scene.session.inner().lock();
+    take_half_a_message(&scene, &mut core);
+    // And what was held for frames before it goes at once.
+    let position = scene.flow(&mut core).flow.delivered() + 5_000;
+    let ahead = scene.header(1, position, &[3; 100]);
+    assert!(scene.take(&mut core, &ahead, &[3; 100], true).is_ok());
+    assert!(!scene.flow(&mut core).held.is_empty());
+    let close = Header::new(Kind::Close, scene.key, 1).to_control_frame();
+    let close = Header::parse(&close).unwrap();
+    core.handle_control(scene.link, &close, Time(0)).unwrap();
+    assert!(scene.flow(&mut core).held.is_empty());
+    core.handle_timeout(Time(0));
+    assert_eq!(broken(&scene, &mut core), None);
+    let at = Time(0) + core.cluster.link_timeout();
+    core.handle_timeout(at);
+    assert_eq!(broken(&scene, &mut core), Some(Broken::SourceLost));
 }
 
 #[test]
