@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use crate::budget::{Budget, GUARANTEED_BYTES};
 use crate::reassembly::Violation;
-use crate::time::{FORGET_AFTER, Time};
+use crate::time::{FORGET_AFTER, LOST_AFTER, Time};
 use crate::wire::{
     CHARGE_PER_FRAME, Flags, FlowKey, Header, HeaderRef, Opening, Refusal, is_older_label,
 };
@@ -94,6 +94,8 @@ pub struct Incoming {
     credit_wanted: bool,
     acknowledge_at: Option<Time>,
     suspended_since: Option<Time>,
+    /// Whether it is closed, and its source is expected to open it again.
+    is_awaited: bool,
     /// Up to where a message was accepted that was given up here.
     given_up: Option<u64>,
     last_heard: Time,
@@ -121,6 +123,7 @@ impl Incoming {
             credit_wanted: false,
             acknowledge_at: None,
             suspended_since: None,
+            is_awaited: false,
             given_up: None,
             last_heard: now,
         }
@@ -176,6 +179,7 @@ impl Incoming {
         self.starved = false;
         self.asked_at = None;
         self.suspended_since = None;
+        self.is_awaited = false;
         self.given_up = None;
         // What was granted before is void; the opening's own payload counts as granted.
         self.granted = self.delivered.max(header.end_position());
@@ -303,6 +307,7 @@ impl Incoming {
     pub fn close(&mut self, budget: &mut Budget) {
         let before = self.outstanding();
         self.is_open = false;
+        self.is_awaited = false;
         self.granted = self.delivered;
         self.starved = false;
         self.asked_at = None;
@@ -312,6 +317,12 @@ impl Incoming {
             budget.change(before, self.outstanding());
         }
         self.release_if_over(budget);
+    }
+
+    /// As [`close`](Self::close), for a source that is to open the flow again, as it has been refused, say.
+    pub fn close_for_now(&mut self, budget: &mut Budget) {
+        self.close(budget);
+        self.is_awaited = true;
     }
 
     /// As [`close`](Self::close), and remembers since when nobody may be there to go on.
@@ -327,20 +338,28 @@ impl Incoming {
         self.given_up = Some(self.delivered);
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) suspends the flow, if nothing is heard of its
+    /// When [`handle_timeout`](Self::handle_timeout) has something to do, if nothing is heard of the
     /// source until then.
     #[must_use]
     pub fn forgotten_at(&self) -> Option<Time> {
         const A_MOMENT: Duration = Duration::from_nanos(1);
-        self.is_open
-            .then(|| self.last_heard + FORGET_AFTER + A_MOMENT)
+        let silence = match (self.is_open, self.is_awaited) {
+            (true, _) => FORGET_AFTER,
+            (false, true) => LOST_AFTER,
+            (false, false) => return None,
+        };
+        Some(self.last_heard + silence + A_MOMENT)
     }
 
-    /// [Suspends](Self::suspend) a flow whose source has been silent for [`FORGET_AFTER`]: one that has
-    /// more of a message to send asks how it stands again and again. To be called when
+    /// [Closes](Self::close_for_now) a flow whose source has been silent for [`FORGET_AFTER`], and
+    /// [suspends](Self::suspend) one that was to be opened again after [`LOST_AFTER`]. To be called when
     /// [`forgotten_at`](Self::forgotten_at) says, or every few seconds.
     pub fn handle_timeout(&mut self, budget: &mut Budget, now: Time) {
-        if self.is_open && now.since(self.last_heard) > FORGET_AFTER {
+        let silence = now.since(self.last_heard);
+        if self.is_open && silence > FORGET_AFTER {
+            self.close_for_now(budget);
+        }
+        if self.is_awaited && silence > LOST_AFTER {
             self.suspend(budget, now);
         }
     }
@@ -428,6 +447,13 @@ impl Incoming {
     #[must_use]
     pub const fn suspended_since(&self) -> Option<Time> {
         self.suspended_since
+    }
+
+    /// Since when nobody is there to go on, of whom nothing has been heard either: who asks and is refused
+    /// for want of memory is there.
+    #[must_use]
+    pub fn unheard_since(&self) -> Option<Time> {
+        self.suspended_since.map(|since| since.max(self.last_heard))
     }
 
     /// When its source was last heard of.

@@ -46,7 +46,7 @@ pub use budget::Budget;
 pub use incoming::{Incoming, OpenVerdict, Placement};
 pub use outgoing::{Failure, Outgoing, Transmit};
 pub use reassembly::{Reassembly, Record, Violation};
-pub use time::{FORGET_AFTER, Time};
+pub use time::{FORGET_AFTER, LOST_AFTER, Time};
 pub use transit::Transit;
 
 pub use wire::{FlowKey, Header, Kind};

@@ -8,6 +8,11 @@ use std::time::Duration;
 /// that what said so must have been lost.
 pub const FORGET_AFTER: Duration = Duration::from_secs(60);
 
+/// A source that was in the middle of a message and has been silent for this long will not go on. That is
+/// longer, as it may have to open its flow again, and openings wait at gateways, where a rate is low for
+/// minutes.
+pub const LOST_AFTER: Duration = Duration::from_secs(180);
+
 /// Nanoseconds since some start that the caller chose; it only ever grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time(pub u64);

@@ -310,15 +310,15 @@ pub enum UnpackError {
         /// The sender.
         source_node: String,
     },
-    /// The sender has left in the middle of the message, or the way to it was lost, and neither was back in
-    /// time.
+    /// The sender has left or stood still in the middle of the message, or the way to it was lost, and
+    /// nothing was back in time.
     #[error(
-        "{source_node} has left in the middle of a message, or the way to it is lost: nothing more has come within {within:?}"
+        "{source_node} has left or stands still in the middle of a message, or the way to it is lost: nothing more has come within {within:?}"
     )]
     SourceLost {
         /// The sender.
         source_node: String,
-        /// The link timeout.
+        /// The link timeout; of one that stands still nothing had come for three minutes before that.
         within: Duration,
     },
     /// The sender broke the protocol in the middle of the message.

@@ -223,7 +223,7 @@ impl Core {
             return Ok(false);
         }
         if !intact {
-            self.handle_corrupt(link, index, header, now);
+            self.handle_corrupt(link, index, header);
             return Ok(false);
         }
         flow.flow.accept(header, now);
@@ -332,7 +332,7 @@ impl Core {
             }
             // What is damaged may not say where it belongs, and nothing of its source.
             Ok(Placement::Ahead) | Err(_) => {
-                self.handle_corrupt(link, index, header, now);
+                self.handle_corrupt(link, index, header);
                 return Ok(None);
             }
             Ok(Placement::Duplicate) => {
@@ -347,7 +347,7 @@ impl Core {
             }
         }
         if !intact {
-            self.handle_corrupt(link, index, header, now);
+            self.handle_corrupt(link, index, header);
             return Ok(None);
         }
         let mut taken = self.accept_in_order(index, header, payload, shared.as_ref(), now);
@@ -692,12 +692,11 @@ impl Core {
     }
 
     /// The source is refused, and opens the flow again, if it still is there.
-    pub(super) fn handle_corrupt(&mut self, link: u32, index: u32, header: &Header, now: Time) {
+    pub(super) fn handle_corrupt(&mut self, link: u32, index: u32, header: &Header) {
         tracing::warn!(flow = ?header.flow, position = header.position, "a frame arrived corrupt");
         let flow = &mut self.in_flows[index as usize];
         flow.held.clear();
-        flow.flow.suspend(&mut self.budget, now);
-        self.lost_at = Some(now);
+        flow.flow.close_for_now(&mut self.budget);
         self.refuse(link, header, Refusal::Corrupt);
     }
 

@@ -700,14 +700,15 @@ impl Core {
         presses
     }
 
-    /// Closes flows whose sources have fallen silent, and notes when that is to be looked at again. What
-    /// came of their messages waits for as long as after the loss of a link.
+    /// Closes flows whose sources have fallen silent, and notes when that is to be looked at again. Where
+    /// that goes on, what came of their messages waits for as long as after the loss of a link.
     fn forget_silent(&mut self, now: Time) {
         for flow in &mut self.in_flows {
-            let was_open = flow.flow.is_open();
             flow.flow.handle_timeout(&mut self.budget, now);
-            if was_open && !flow.flow.is_open() {
+            if !flow.flow.is_open() {
                 flow.held.clear();
+            }
+            if flow.flow.suspended_since() == Some(now) {
                 self.lost_at = Some(now);
             }
             flow.shrink_if_idle();

@@ -28,7 +28,8 @@ pub(crate) enum Broken {
     Aborted,
     /// Its sender is another incarnation now.
     SourceRestarted,
-    /// Nothing came from its sender for the link timeout after the way to it was lost.
+    /// Nothing came from its sender for the link timeout after the way to it was lost, or after it was
+    /// silent for long.
     SourceLost,
     /// It came with a violation of the protocol.
     Misbehaved,

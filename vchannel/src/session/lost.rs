@@ -49,7 +49,7 @@ impl Core {
         let limit = self.cluster.link_timeout();
         for index in 0..self.in_flows.len() {
             let flow = &mut self.in_flows[index];
-            let Some(since) = flow.flow.suspended_since() else {
+            let Some(since) = flow.flow.unheard_since() else {
                 continue;
             };
             if flow.reassembly.message().is_none() {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use madgate_gtm::LOST_AFTER;
 use madgate_gtm::wire::{Descriptor, HEADER_BYTES, OPENING_BYTES, ReceiveMode, SendMode};
 use tempfile::TempDir;
 
@@ -360,13 +361,53 @@ fn a_source_that_falls_silent_within_a_message_is_not_waited_for_for_ever() {
     let scene = Scene::new();
     let mut core = scene.session.inner().lock();
     take_half_a_message(&scene, &mut core);
-    let forgotten = Time(0) + FORGET_AFTER + Duration::from_nanos(1);
+    core.handle_timeout(Time(0) + FORGET_AFTER + Duration::from_nanos(1));
+    assert_eq!(core.lost_at, None, "its opening may wait somewhere");
+    let forgotten = core.forget_at.expect("somebody looks");
+    assert_eq!(forgotten, Time(0) + LOST_AFTER + Duration::from_nanos(1));
     core.handle_timeout(forgotten);
     assert_eq!(broken(&scene, &mut core), None, "it may come back");
     let at = core.lost_at.expect("somebody looks");
     assert_eq!(at, forgotten + core.cluster.link_timeout());
     core.handle_timeout(at);
     assert_eq!(broken(&scene, &mut core), Some(Broken::SourceLost));
+}
+
+#[test]
+fn a_message_of_which_a_part_was_damaged_goes_on_or_is_given_up_in_the_end() {
+    for goes_on in [true, false] {
+        let scene = Scene::new();
+        let mut core = scene.session.inner().lock();
+        take_half_a_message(&scene, &mut core);
+        let position = scene.flow(&mut core).flow.delivered();
+        let rest = vec![2; 1000];
+        let next = Header {
+            offset: 50_000,
+            ..scene.header(1, position, &rest)
+        };
+        assert!(scene.take(&mut core, &next, &rest, false).is_ok());
+        let limit = core.cluster.link_timeout();
+        // Its source was refused, and may have to wait until it can open the flow again.
+        core.handle_timeout(Time(0) + FORGET_AFTER + limit);
+        assert_eq!(broken(&scene, &mut core), None);
+        if goes_on {
+            let opening = scene.opening().to_bytes();
+            let again = Header {
+                flags: Flags::OPEN,
+                ..scene.header(2, position, &opening)
+            };
+            assert!(matches!(
+                scene.take(&mut core, &again, &opening, true),
+                Ok(None)
+            ));
+            assert!(scene.flow(&mut core).flow.is_open());
+            continue;
+        }
+        let at = core.forget_at.expect("somebody looks");
+        core.handle_timeout(at);
+        core.handle_timeout(at + limit);
+        assert_eq!(broken(&scene, &mut core), Some(Broken::SourceLost));
+    }
 }
 
 #[test]
