@@ -383,6 +383,30 @@ fn an_application_that_does_not_consume_is_granted_no_more() {
 }
 
 #[test]
+fn a_source_that_is_refused_for_want_of_memory_is_heard_of() {
+    let mut fixture = Fixture::opened(4096, 1 << 20);
+    let mut at = 0;
+    while at + SMALL <= 4096 {
+        fixture.accept(&frame(5, at));
+        at += SMALL;
+    }
+    fixture.incoming.suspend(&mut fixture.budget, START);
+    assert_eq!(fixture.incoming.unheard_since(), Some(START));
+    let more = Header {
+        flags: Flags::OPEN.with(Flags::DESCRIBED),
+        length: 24 + 3904,
+        ..bare(6, at)
+    };
+    let later = START + FORGET_AFTER;
+    let asked = opening(10, 0);
+    let incoming = &mut fixture.incoming;
+    let verdict = incoming.handle_opening(&more, &asked, &mut fixture.budget, later);
+    assert_eq!(verdict, OpenVerdict::Refused(Refusal::NoRoom));
+    assert_eq!(incoming.suspended_since(), Some(START));
+    assert_eq!(incoming.unheard_since(), Some(later));
+}
+
+#[test]
 fn what_was_accepted_is_kept_in_the_budget_until_it_is_consumed() {
     let mut fixture = Fixture::opened(1 << 20, 1 << 20);
     for at in 0..50 {

@@ -85,10 +85,8 @@ fn what_a_burst_took_is_given_back_when_its_flow_is_closed() {
         }
         let kept = || b.inner().lock().in_flows[0].inbox.kept_bytes();
         let await_close = || {
-            let deadline = Instant::now() + Duration::from_secs(60);
             while b.inner().lock().in_flows[0].flow.is_open() {
-                assert!(Instant::now() < deadline, "the flow is never closed");
-                thread::sleep(Duration::from_millis(1));
+                thread::yield_now();
             }
         };
         assert!(kept() > IDLE_BYTES);

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::files::wire::count;
-use crate::units::float;
+use crate::units::{float, whole};
 
 /// What may be under way before it is known how fast that goes, or one message more.
 const FIRST: u64 = 64 << 10;
@@ -17,6 +17,9 @@ const MESSAGE_BYTES: usize = 64;
 
 /// Marks in what may be under way, at least: the oldest is waited for, so that the others go on.
 const MARKS: u64 = 4;
+
+/// More is under way nowhere, in bytes.
+const MOST: f64 = 1e15;
 
 /// Marks at most.
 const MARKS_MOST: usize = 64;
@@ -156,15 +159,7 @@ impl<M> UnderWay<M> {
 /// What goes through in a part of the time, where so much did in the time until now.
 fn most(delivered: u64, took: Duration, part: Duration) -> u64 {
     let parts = part.as_secs_f64() / took.as_secs_f64().max(f64::MIN_POSITIVE);
-    // Far below 2^52, or more than anybody keeps.
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "as above"
-    )]
-    {
-        (float(delivered) * parts).min(1e15) as u64
-    }
+    whole((float(delivered) * parts).min(MOST))
 }
 
 #[cfg(test)]
