@@ -1,7 +1,7 @@
 //! How a connection becomes a lane of remote write.
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::greeting;
@@ -13,7 +13,6 @@ use super::{HslTuning, lane};
 use crate::copying::Stores;
 use crate::lane::{Lane, LaneClass};
 use crate::local::bell::Bell;
-use crate::local::credentials::Credentials;
 use crate::local::free::Reuse;
 use crate::local::greeting::{Dialect, TERMS_BYTES};
 use crate::local::loans::Loans;
@@ -39,32 +38,11 @@ pub(super) fn numbers(connects: bool) -> [NodeNumber; 2] {
     [NodeNumber(own), NodeNumber(peer)]
 }
 
-/// Who shares memory for writing must be the same user.
-pub(super) fn admit(socket: BorrowedFd<'_>) -> Result<(), String> {
-    let peer = Credentials::of(socket)
-        .map_err(|error| format!("the system does not say who it is: {error}"))?;
-    check_user(peer.user, rustix::process::geteuid().as_raw())
-}
-
-fn check_user(user: u32, ours: u32) -> Result<(), String> {
-    if user == ours {
-        return Ok(());
-    }
-    Err(format!(
-        "it runs as user {user}, and this node as user {ours}: who shares memory for writing must \
-         run as the same user"
-    ))
-}
-
 impl Terms for HslTerms {
     const PROTOCOL: &'static str = super::PROTOCOL;
     const DIALECT: Dialect = greeting::DIALECT;
     type Own = Side;
     type Peer = Side;
-
-    fn admit(&self, socket: BorrowedFd<'_>) -> Result<(), String> {
-        admit(socket)
-    }
 
     fn prepare(&self, class: LaneClass) -> io::Result<(Side, OwnedFd, [u8; TERMS_BYTES])> {
         let geometry = Geometry::tuned(&self.tuning, class)
@@ -167,15 +145,3 @@ pub(super) fn receiver(
     lane::receiver(&own.memory, own.geometry, list, card, other)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn another_user_is_refused_with_both_named() {
-        let [root, other] = [0, 1001];
-        assert_eq!(check_user(other, other), Ok(()));
-        let refused = check_user(other, root).unwrap_err();
-        assert!(refused.contains("user 1001") && refused.contains("user 0"));
-    }
-}

@@ -54,6 +54,27 @@ impl Credentials {
     }
 }
 
+/// Whether there may be a lane with who is at the other end of `socket`: another user could stand
+/// between two nodes, in a folder that is not theirs, pass on how they prove who they are, and give
+/// each of them memory of its own.
+///
+/// The error is what is wrong with it.
+pub(crate) fn check_user(socket: BorrowedFd<'_>) -> Result<(), String> {
+    let peer = Credentials::of(socket)
+        .map_err(|error| format!("the system does not say who it is: {error}"))?;
+    check_same(peer.user, rustix::process::geteuid().as_raw())
+}
+
+fn check_same(user: u32, ours: u32) -> Result<(), String> {
+    if user == ours {
+        return Ok(());
+    }
+    Err(format!(
+        "it runs as user {user}, and this node as user {ours}: nodes that share memory have to run \
+         as the same user"
+    ))
+}
+
 #[cfg(test)]
 #[cfg(not(loom))]
 #[cfg(not(miri))]
@@ -71,6 +92,16 @@ mod tests {
             user: rustix::process::geteuid().as_raw(),
         };
         assert_eq!(Credentials::of(near.as_fd()).unwrap(), own);
+    }
+
+    #[test]
+    fn another_user_is_refused_with_both_named() {
+        let [root, other] = [0, 1001];
+        assert_eq!(check_same(other, other), Ok(()));
+        let refused = check_same(other, root).unwrap_err();
+        assert!(refused.contains("user 1001") && refused.contains("user 0"));
+        let (near, _far) = UnixStream::pair().unwrap();
+        assert_eq!(check_user(near.as_fd()), Ok(()));
     }
 
     #[test]

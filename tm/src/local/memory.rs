@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::sync::{Word, Words};
@@ -61,6 +62,16 @@ impl PeerAccess {
     }
 }
 
+/// A file in memory that can be sealed. Nobody runs it as a program, which has to be said where the
+/// system lets nobody have others (`vm.memfd_noexec`), and cannot be said before Linux 6.3.
+fn memory_file(name: &CStr) -> rustix::io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    match rustix::fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
+        Err(Errno::INVAL) => rustix::fs::memfd_create(name, flags),
+        made => made,
+    }
+}
+
 /// A mapping, undone when dropped.
 #[derive(Debug)]
 pub(crate) struct Mapping {
@@ -88,7 +99,16 @@ impl Mapping {
         length: usize,
         peer: PeerAccess,
     ) -> io::Result<(Arc<Self>, OwnedFd)> {
-        let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        Self::sealed(name, length, peer).map_err(|error| {
+            let what = format!(
+                "this side's memory for the lane, {length} bytes, is not to be had: {error}"
+            );
+            io::Error::new(error.kind(), what)
+        })
+    }
+
+    fn sealed(name: &CStr, length: usize, peer: PeerAccess) -> io::Result<(Arc<Self>, OwnedFd)> {
+        let file = memory_file(name)?;
         rustix::fs::ftruncate(&file, length as u64)?;
         let mut mapping = Self::new(&file, length, ProtFlags::READ | ProtFlags::WRITE)?;
         // Only now: a seal may forbid mappings for writing, and leaves ours.

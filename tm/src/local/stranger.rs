@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use super::bell::Bell;
-use super::credentials::Credentials;
+use super::credentials::{Credentials, check_user};
 use super::greeting::{Dialect, Greeting, GreetingError, Received, TERMS_BYTES, check_socket};
 use crate::lane::{Establishing, Lane, LaneClass, LaneError, Stranger, Upgrade};
 
@@ -21,15 +21,6 @@ pub(crate) trait Terms: fmt::Debug + Clone + Send + 'static {
     type Own: fmt::Debug + Send;
     /// The other side's, as it is seen from here.
     type Peer: fmt::Debug + Send;
-
-    /// Whether there may be a lane with who is at the other end of `socket`.
-    ///
-    /// # Errors
-    /// What is wrong with it.
-    fn admit(&self, socket: BorrowedFd<'_>) -> Result<(), String> {
-        let _ = socket;
-        Ok(())
-    }
 
     /// Makes this side's memory: it, its descriptor, and what the peer is told about it.
     ///
@@ -177,7 +168,7 @@ impl<T: Terms> LocalEstablishing<T> {
         terms: T,
         class: LaneClass,
     ) -> Result<Self, LaneError> {
-        terms.admit(socket.as_fd()).map_err(violation::<T>)?;
+        check_user(socket.as_fd()).map_err(violation::<T>)?;
         let (own, own_file, said) = terms.prepare(class)?;
         let (ours, theirs) = if connects {
             let (ours, theirs) = rustix::net::socketpair(

@@ -5,6 +5,7 @@
 //! kernel. What the kernel holds unsent is bounded (`TCP_NOTSENT_LOWAT`): bytes in its
 //! buffer cannot be overtaken. Within one host nothing is paced (`congestion`).
 
+mod buffers;
 mod congestion;
 mod lane;
 mod rendezvous;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use rustix::net::{RecvFlags, SendFlags};
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
+use super::buffers;
 use super::congestion::Congestion;
 use super::lane::{TcpReceiver, TcpSender};
 use super::{ADDRESSES_MAX, BACKLOG};
@@ -309,9 +310,7 @@ impl Upgrade for TcpLanes {
         let Self(tuning) = self;
         let socket = Socket::from(socket);
         if class == LaneClass::Bulk && tuning.bulk_buffer_bytes > 0 {
-            let bytes = tuning.bulk_buffer_bytes;
-            socket.set_send_buffer_size(bytes)?;
-            socket.set_recv_buffer_size(bytes)?;
+            buffers::set(&socket, tuning.bulk_buffer_bytes)?;
         }
         socket.set_tcp_notsent_lowat(tuning.unsent_bytes(class))?;
         Ok(Box::new(TcpEstablishing {

@@ -11,7 +11,7 @@ use crate::copying::Stores;
 use crate::hsl::host::{Connection, ForeignProcess, HostCard, HostDevice, HostList, Mode};
 use crate::hsl::layout::REGISTERED_AT;
 use crate::hsl::put::Put;
-use crate::hsl::terms::{admit, numbers};
+use crate::hsl::terms::numbers;
 use crate::lane::{LaneClass, LaneError};
 use crate::local::bell::Bell;
 use crate::local::greeting::{Dialect, TERMS_BYTES};
@@ -107,10 +107,6 @@ impl Terms for PortTerms {
     const DIALECT: Dialect = DIALECT;
     type Own = Side;
     type Peer = Side;
-
-    fn admit(&self, socket: BorrowedFd<'_>) -> Result<(), String> {
-        admit(socket)
-    }
 
     fn prepare(&self, _class: LaneClass) -> io::Result<(Side, OwnedFd, [u8; TERMS_BYTES])> {
         let geometry = Geometry::tuned(&self.tuning)
