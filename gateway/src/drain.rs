@@ -44,7 +44,8 @@ pub(crate) fn drain(engine: &Engine, deadline: Instant) -> DrainReport {
     }
 }
 
-/// Bytes that wait in flows' queues and for lanes.
+/// Bytes of flows that wait in their queues and for lanes. What nobody would send again, as credit, is
+/// none of them.
 fn waiting_bytes(engine: &Engine) -> u64 {
     let (queued, links) = {
         let shared = engine.lock();
@@ -55,7 +56,11 @@ fn waiting_bytes(engine: &Engine) -> u64 {
     for link in links {
         let mut output = engine.hold(&link);
         for lane in output.lanes() {
-            waiting += u64::try_from(lane.outbox.queued_bytes()).unwrap_or(u64::MAX);
+            lane.outbox.for_each_queued(|buffer, departed| {
+                if departed.is_some() {
+                    waiting += u64::try_from(buffer.len()).unwrap_or(u64::MAX);
+                }
+            });
         }
     }
     waiting

@@ -437,7 +437,8 @@ impl Engine {
     fn is_awaited(&self, link: &Link) -> bool {
         let shared = self.lock();
         let waits = |lane| shared.transit.has_queued(link.transit, lane);
-        [Lane::Urgent, Lane::Bulk].into_iter().any(waits)
+        let has_queued = [Lane::Urgent, Lane::Bulk].into_iter().any(waits);
+        has_queued || shared.transit.has_held_back(link.transit)
     }
 
     /// Closes a link, once: its flows are forgotten, their other ends told, and both threads

@@ -51,6 +51,11 @@ impl Fixture {
         Self::with("rate = \"8000Gbit/s\"\n")
     }
 
+    /// The same where it lets one small frame leave now, and the next in a while.
+    pub(crate) fn slow() -> Self {
+        Self::with("rate = \"8kbit/s\"\n")
+    }
+
     /// With these keys of `right`.
     fn with(right: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
@@ -114,6 +119,15 @@ impl Fixture {
     pub(crate) fn endless_link(&self) -> Arc<Link> {
         let wanting = Wanting {
             brings: Arc::new(AtomicUsize::new(1_000_000)),
+            ..Wanting::default()
+        };
+        self.link_with(self.request(), true, &wanting)
+    }
+
+    /// The same with lanes that can be waited for.
+    pub(crate) fn patient_link(&self) -> Arc<Link> {
+        let wanting = Wanting {
+            arms: true,
             ..Wanting::default()
         };
         self.link_with(self.request(), true, &wanting)
@@ -205,6 +219,8 @@ pub(crate) struct Wanting {
     link: Arc<OnceLock<Weak<Link>>>,
     /// How often it still brings something.
     brings: Arc<AtomicUsize>,
+    /// Whether the lane can be waited for.
+    arms: bool,
 }
 
 impl Wanting {
@@ -275,7 +291,7 @@ impl LaneSender for SlotSender {
 
     fn arm(&mut self) -> Result<bool, LaneError> {
         self.asked();
-        Ok(false)
+        Ok(self.wanting.arms)
     }
 
     fn descriptor(&self) -> (BorrowedFd<'_>, Interest) {

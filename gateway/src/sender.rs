@@ -10,13 +10,14 @@ use std::time::Duration;
 
 use crossbeam_channel::Receiver as Mailbox;
 use madgate_gtm::Time;
-use madgate_tm::{LaneClass, Poller, Ready};
+use madgate_tm::{LaneClass, LaneError, Poller, Ready};
 
 use crate::counters::add;
 use crate::engine::{Engine, Hub, Touched};
+use crate::fault::Fault;
 use crate::instruments::{Stage, Stopwatch};
 use crate::link::{LaneOutput, Link};
-use crate::waiting::Waiting;
+use crate::waiting::{Rounds, Waiting};
 
 /// A lane that took less than there was.
 #[derive(Debug)]
@@ -40,6 +41,8 @@ pub(crate) struct Sender {
     /// By token.
     blocked: Vec<Option<Blocked>>,
     vacant: Vec<usize>,
+    /// Links of which nobody would learn that a lane takes more: they are to be closed.
+    deaf: Vec<(Arc<Link>, Fault)>,
     /// Static lanes that are tried again and again: it costs no system call.
     trying: Vec<usize>,
     /// Links with something that must not leave yet, in the order in which they were told so.
@@ -51,6 +54,7 @@ pub(crate) struct Sender {
     /// When the last link was handed over.
     active_at: Time,
     passes: u32,
+    rounds: Rounds,
     touched: Touched,
     ready: Vec<Ready>,
 }
@@ -72,6 +76,7 @@ impl Sender {
             handovers,
             blocked: Vec::new(),
             vacant: Vec::new(),
+            deaf: Vec::new(),
             trying: Vec::new(),
             timed: VecDeque::new(),
             timed_until: None,
@@ -79,6 +84,7 @@ impl Sender {
             watch,
             active_at: Time(0),
             passes: 0,
+            rounds: Rounds::default(),
             touched: Touched::default(),
             ready: Vec::new(),
         }
@@ -97,12 +103,18 @@ impl Sender {
         let mut progress = self.take_handovers();
         progress |= self.try_again();
         progress |= self.serve_timed();
+        progress |= self.close_deaf();
         self.engine.serve_all(&mut self.touched, &mut self.watch);
         self.passes = self.passes.wrapping_add(1);
+        self.rounds.note(progress);
         let now = self.engine.now();
         // With every batch handed over, the next one is looked for like the next arrival.
         let expects = self.engine.hands_over() && self.waiting.is_worth_it(self.active_at, now);
         if progress {
+            // What is handed over without end must not keep lanes that take more by now waiting.
+            if self.waits_for_lanes() && self.rounds.is_due(self.waiting.passes_per_look()) {
+                self.look_at_descriptors(Some(Duration::ZERO));
+            }
             return true;
         }
         let sleeps = !expects && self.trying.is_empty();
@@ -120,6 +132,11 @@ impl Sender {
 
     fn hub(&self) -> &Hub {
         &self.engine.networks[self.network]
+    }
+
+    /// Whether the kernel is to tell of lanes that take more.
+    const fn waits_for_lanes(&self) -> bool {
+        self.blocked.len() > self.vacant.len() + self.trying.len()
     }
 
     fn take_handovers(&mut self) -> bool {
@@ -283,7 +300,7 @@ impl Sender {
     }
 
     /// Waits for the descriptor of a lane. Returns whether it does; if not, it is to be
-    /// tried again.
+    /// tried again, or its link is about to be closed.
     fn watch(&mut self, index: usize, lane: &mut LaneOutput) -> bool {
         let (Some(blocked), Some(sender)) = (&mut self.blocked[index], &mut lane.sender) else {
             return false;
@@ -297,7 +314,10 @@ impl Sender {
             let (descriptor, interest) = sender.descriptor();
             match self.poller.add(descriptor, token, interest) {
                 Ok(()) => blocked.is_watched = true,
-                Err(error) => tracing::warn!(%error, "a lane cannot be waited for"),
+                Err(error) => {
+                    let fault = Fault::Lane(LaneError::Broken(error));
+                    self.deaf.push((Arc::clone(&blocked.link), fault));
+                }
             }
         }
         blocked.is_watched
@@ -320,6 +340,7 @@ impl Sender {
     }
 
     fn look_at_descriptors(&mut self, timeout: Option<Duration>) -> bool {
+        self.rounds.begin();
         self.ready.clear();
         if timeout != Some(Duration::ZERO) {
             add(&self.hub().tally.sender_sleeps, 1);
@@ -353,6 +374,15 @@ impl Sender {
     }
 
     // ---- links that are closed ------------------------------------------------------------
+
+    /// Closes those whose lanes cannot be waited for. Returns whether there were any.
+    fn close_deaf(&mut self) -> bool {
+        let is_any = !self.deaf.is_empty();
+        for (link, fault) in self.deaf.drain(..) {
+            self.engine.close_link(&link, &fault, &mut self.touched);
+        }
+        is_any
+    }
 
     /// Lets go of a link that is closed: its lanes end here.
     fn let_go(&mut self, link: &Arc<Link>) {
@@ -390,27 +420,33 @@ impl Sender {
 
 #[cfg(test)]
 mod tests {
+    use madgate_tm::Interest;
+
     use super::*;
-    use crate::fault::Fault;
     use crate::fixture::Fixture;
 
     /// A sender's thread, with a link whose bulk lane is blocked.
     fn blocked(fixture: &Fixture) -> (Sender, Arc<Link>) {
-        let (engine, link) = (Arc::clone(&fixture.engine), fixture.link());
+        let link = fixture.link();
+        (blocked_on(fixture, &link), link)
+    }
+
+    fn blocked_on(fixture: &Fixture, link: &Arc<Link>) -> Sender {
+        let engine = Arc::clone(&fixture.engine);
         let handovers = fixture.ends[link.network].handovers.clone();
         let mut sender = Sender::new(engine, link.network, Poller::new().unwrap(), handovers);
         sender.blocked.push(Some(Blocked {
-            link: Arc::clone(&link),
+            link: Arc::clone(link),
             class: LaneClass::Bulk,
             is_static: false,
             since: Time(0),
             is_watched: false,
         }));
-        let mut output = sender.engine.hold(&link);
+        let mut output = sender.engine.hold(link);
         output.bulk.is_blocked = true;
         output.bulk.is_watched = true;
         drop(output);
-        (sender, link)
+        sender
     }
 
     #[test]
@@ -429,6 +465,43 @@ mod tests {
         while sender.take_handovers() {}
         assert!(sender.blocked.iter().all(Option::is_none));
         assert!(sender.engine.hold(&link).bulk.sender.is_none());
+    }
+
+    #[test]
+    fn a_lane_that_takes_more_is_served_beside_links_that_are_handed_over_without_end() {
+        let fixture = Fixture::new();
+        let (mut sender, link) = blocked(&fixture);
+        let other = fixture.link_on();
+        // The descriptor of a lane that is free again.
+        let (near, _far) = std::os::unix::net::UnixStream::pair().unwrap();
+        sender.poller.add(&near, 0, Interest::Writable).unwrap();
+        let mut passes = 0;
+        while fixture.engine.hold(&link).bulk.is_blocked {
+            passes += 1;
+            assert!(passes < 100, "nobody looks at it");
+            sender.hub().hand_over(&other);
+            assert!(sender.do_work());
+        }
+        assert!(passes > 1, "it need not be looked at in each pass");
+    }
+
+    #[test]
+    fn a_link_whose_lane_cannot_be_waited_for_is_closed() {
+        let fixture = Fixture::new();
+        let link = fixture.patient_link();
+        let mut sender = blocked_on(&fixture, &link);
+        let engine = Arc::clone(&sender.engine);
+        let mut output = engine.hold(&link);
+        // Its descriptor is in the poller already, which takes none twice.
+        let (descriptor, interest) = output.bulk.sender.as_ref().unwrap().descriptor();
+        sender.poller.add(descriptor, 7, interest).unwrap();
+        assert!(!sender.watch(0, &mut output.bulk));
+        drop(output);
+        assert!(!link.is_closed());
+        sender.do_work();
+        assert!(link.is_closed());
+        while sender.take_handovers() {}
+        assert!(sender.blocked.iter().all(Option::is_none));
     }
 
     #[test]

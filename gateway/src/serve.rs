@@ -124,7 +124,7 @@ impl Engine {
         let now = self.rate_time();
         let mut shared = self.lock();
         let (mut is_closed, mut has_turn) = (false, false);
-        output.held_until = None;
+        let (mut was_held, mut is_held) = (output.held_until.take().is_some(), false);
         for Departed { departure, stay } in output.departed.drain(..) {
             let at = output.departed_at;
             let (frames, bytes) = (departure.frames, departure.bytes);
@@ -165,19 +165,22 @@ impl Engine {
                 now,
                 |frame, departure| {
                     has_turn = true;
+                    was_held = false;
                     let stay = frame.stay;
                     let departed = Departed { departure, stay };
                     to.outbox
                         .push(frame.into_buffer(link.transit, lane), Some(departed));
                 },
             );
-            if waits.until.is_some() {
-                add(&hub.tally.held_back, 1);
-            }
+            is_held |= waits.until.is_some();
             output.held_until = waits.until.into_iter().chain(output.held_until).min();
             has_turn |= waits.is_denied();
             is_closed |= waits.is_closed;
             ask(waits.turns_of);
+        }
+        // Who comes by while it is held back finds the same wait.
+        if is_held && !was_held {
+            add(&hub.tally.held_back, 1);
         }
         if !has_turn {
             ask(transit.pass_turns(link.transit));
@@ -270,6 +273,24 @@ mod tests {
         engine.serve_all(&mut touched, &mut watch);
         assert!(waits(&stuck));
         assert!(!waits(&other));
+    }
+
+    #[test]
+    fn what_is_held_back_once_is_counted_once_whoever_comes_by() {
+        let fixture = Fixture::slow();
+        let link = fixture.link();
+        let engine = &fixture.engine;
+        let spent = Arc::clone(&engine.networks[1].receiver_spent);
+        let mut watch = Stopwatch::new(engine.clock, spent);
+        let held_back = || engine.networks[1].tally.counters().held_back;
+        for source in 0..3 {
+            fixture.wait_for(&link, source);
+        }
+        assert_eq!(held_back(), 0);
+        for _ in 0..5 {
+            engine.serve(&link, &mut Touched::default(), &mut watch);
+            assert_eq!(held_back(), 1);
+        }
     }
 
     #[test]

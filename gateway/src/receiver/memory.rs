@@ -66,6 +66,7 @@ impl Receiver {
             if let Some(mut next) = self.batches.take() {
                 next.extend_from_slice(&batch);
                 self.batches.give_back(batch);
+                self.engine.tally.note_parked(length);
                 return next;
             }
             if room >= needed && frame_bytes.is_some() {

@@ -397,9 +397,10 @@ impl Receiver {
     }
 
     /// A lane has failed. What the link's other lane still holds is taken in: a peer that
-    /// ends in order has sent all of it.
+    /// ends in order has sent all of it, and may have left something unread by this one.
     fn fail(&mut self, index: usize, link: &Arc<Link>, fault: &Fault) {
-        if matches!(fault, Fault::Lane(LaneError::Closed)) && !link.is_closed() {
+        let has_left = matches!(fault, Fault::Lane(LaneError::Closed)) || fault.is_reset();
+        if has_left && !link.is_closed() {
             for other in 0..self.inputs.len() {
                 let Some(mut input) = self.inputs[other].take() else {
                     continue;

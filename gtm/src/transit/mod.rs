@@ -294,12 +294,20 @@ impl<B> Transit<B> {
         })
     }
 
-    /// Whether something waits for `lane` of `link`.
+    /// Whether something waits for `lane` of `link` that its flow's rate lets leave.
     #[must_use]
     pub fn has_queued(&self, link: LinkId, lane: Lane) -> bool {
         self.links
             .at(link)
-            .is_some_and(|waiting| !waiting.turns(lane).is_empty() || !waiting.held_back.is_empty())
+            .is_some_and(|waiting| !waiting.turns(lane).is_empty())
+    }
+
+    /// Whether something for `link` waits until its flow's rate allows more.
+    #[must_use]
+    pub fn has_held_back(&self, link: LinkId) -> bool {
+        self.links
+            .at(link)
+            .is_some_and(|waiting| !waiting.held_back.is_empty())
     }
 
     /// Whether control frames wait for `link`.

@@ -144,4 +144,3 @@ pub(super) fn receiver(
     let card = HostCard::new(Arc::clone(&own.memory), peer.geometry.mode, to);
     lane::receiver(&own.memory, own.geometry, list, card, other)
 }
-

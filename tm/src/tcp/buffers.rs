@@ -75,8 +75,14 @@ mod tests {
         let common = Some(425_984);
         assert!(!is_better_set(2 * MIB, common, Some(6 * MIB)));
         assert!(is_better_set(2 * MIB, Some(4 * MIB), Some(6 * MIB)), "had");
-        assert!(is_better_set(64 * MIB, Some(8 * MIB), Some(6 * MIB)), "more");
-        assert!(is_better_set(64 << 10, Some(128 << 10), Some(6 * MIB)), "asked for");
+        assert!(
+            is_better_set(64 * MIB, Some(8 * MIB), Some(6 * MIB)),
+            "more"
+        );
+        assert!(
+            is_better_set(64 << 10, Some(128 << 10), Some(6 * MIB)),
+            "asked for"
+        );
         assert!(is_better_set(2 * MIB, None, Some(6 * MIB)), "unknown");
         assert!(is_better_set(2 * MIB, common, None), "unknown");
     }

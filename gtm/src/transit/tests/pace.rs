@@ -489,7 +489,28 @@ fn flows_and_links_that_end_are_not_waited_for() {
                 left += departure.bytes;
             });
     }
-    assert!(left > 0 && !world.transit.has_queued(world.far[0], Lane::Bulk));
+    let far = world.far[0];
+    assert!(left > 0 && !world.transit.has_queued(far, Lane::Bulk));
+    assert!(!world.transit.has_held_back(far));
+}
+
+/// What another channel's rate holds back is not in the way of what may leave now.
+#[test]
+fn what_a_flow_holds_back_is_not_queued_for_its_link() {
+    let slow = Share {
+        rate: rate(1),
+        ..Share::default()
+    };
+    let mut world = World::new(vec![slow], None, &[None]).open(0, 0);
+    world.receive();
+    assert!(!world.transit.has_held_back(world.far[0]));
+    world.send();
+    world.receive();
+    world.send();
+    let far = world.far[0];
+    let queued = [Lane::Urgent, Lane::Bulk].map(|lane| world.transit.has_queued(far, lane));
+    assert_eq!(queued, [false; 2]);
+    assert!(world.transit.has_held_back(far));
 }
 
 /// However long that is: nothing leaves meanwhile, and that is no fault of the neighbour's.
