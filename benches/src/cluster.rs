@@ -42,6 +42,12 @@ impl Setting {
         !PROTOCOLS.contains(&&*self.section) || protocols.contains(&&*self.section)
     }
 
+    /// Whether it is a key of this section.
+    #[must_use]
+    pub fn is_of(&self, section: &str) -> bool {
+        self.section == section
+    }
+
     /// What it sets: `gateway.splice`.
     #[must_use]
     pub fn name(&self) -> String {

@@ -81,7 +81,7 @@ pub struct RoundArguments {
     #[arg(long, default_value_t = 0.5)]
     time: f64,
     /// One short round: shows that everything works, not how fast.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["rounds", "time"])]
     quick: bool,
     /// Only messages of these sizes, in bytes, 8 at least; also of such as are not measured without it.
     #[arg(long, value_delimiter = ',', num_args = 1.., value_parser = message_bytes)]

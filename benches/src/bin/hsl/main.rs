@@ -148,6 +148,11 @@ fn bench(arguments: &Arguments) -> io::Result<()> {
             "over libfabric there is the ping-pong alone: leave `--tables` out",
         ));
     }
+    if arguments.plot.is_some() && !tables.contains(&Table::PingPong) {
+        return Err(io::Error::other(
+            "--plot draws the ping-pong, which is none of the tables to print (--tables)",
+        ));
+    }
     if let Some(folder) = &arguments.plot {
         // Before anything is measured: that takes a while.
         std::fs::create_dir_all(folder).map_err(|error| {

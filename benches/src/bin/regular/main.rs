@@ -162,13 +162,26 @@ fn bench(arguments: &Arguments) -> io::Result<()> {
 /// The chosen paths of madgate again, with what `--set` says of them.
 fn with_settings(arguments: &Arguments, paths: &[Path]) -> io::Result<Vec<Box<dyn Contestant>>> {
     let mut contestants: Vec<Box<dyn Contestant>> = Vec::new();
-    for path in paths {
-        let (name, protocol) = match path {
-            Path::MadgateTcp => ("madgate-tcp-set", "tcp"),
-            Path::MadgateShm => ("madgate-shm-set", "shm"),
-            Path::MadgateHsl => ("madgate-hsl-set", "hsl"),
-            Path::Tcp | Path::Unix | Path::UnixAsleep => continue,
-        };
+    let protocols = |path: &Path| match path {
+        Path::MadgateTcp => Some(("madgate-tcp-set", "tcp")),
+        Path::MadgateShm => Some(("madgate-shm-set", "shm")),
+        Path::MadgateHsl => Some(("madgate-hsl-set", "hsl")),
+        Path::Tcp | Path::Unix | Path::UnixAsleep => None,
+    };
+    let chosen: Vec<_> = paths.iter().filter_map(protocols).collect();
+    let all: Vec<_> = chosen.iter().map(|(_, protocol)| *protocol).collect();
+    let is_idle = |setting: &&Setting| {
+        // No path has a gateway.
+        all.is_empty() || !setting.concerns(&all) || setting.is_of("gateway")
+    };
+    if let Some(idle) = arguments.settings.iter().find(is_idle) {
+        let why = format!(
+            "--set {}: it concerns none of the chosen paths",
+            idle.name()
+        );
+        return Err(io::Error::other(why));
+    }
+    for (name, protocol) in chosen {
         let settings: Vec<Setting> = arguments
             .settings
             .iter()
@@ -184,9 +197,6 @@ fn with_settings(arguments: &Arguments, paths: &[Path]) -> io::Result<Vec<Box<dy
         };
         path.check()?;
         contestants.push(Box::new(path));
-    }
-    if contestants.is_empty() && !arguments.settings.is_empty() {
-        return Err(io::Error::other("--set concerns none of the chosen paths"));
     }
     Ok(contestants)
 }

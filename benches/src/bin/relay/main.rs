@@ -145,7 +145,7 @@ fn bench(arguments: &Arguments) -> io::Result<()> {
     Machine::announce(arguments.json)?;
     if arguments.switches {
         let contestants = switches::contestants(arguments.wait)?;
-        let points = arguments.rounds.points(&switches::POINTS);
+        let points = switches::points(&arguments.rounds)?;
         let results = rounds::run(&contestants, &points, &arguments.rounds)?.all();
         return match arguments.json {
             true => report::print_json(&results, None),

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use madgate_benches::Contestant;
 use madgate_benches::cluster::Setting;
-use madgate_benches::contestant::Point;
+use madgate_benches::contestant::{Point, RoundArguments};
 use madgate_benches::paths::Forwarded;
 use madgate_benches::rounds::{Figures, Results};
 use madgate_benches::samples::Samples;
@@ -105,6 +105,22 @@ const COLUMNS: [Column; 6] = [
     column("8 B, messages/s", POINTS[2], |it| &it.messages_per_s),
     column("half round trip", POINTS[3], |it| &it.half_rtt_us),
 ];
+
+/// What is measured.
+///
+/// # Errors
+///
+/// If messages of a size are asked for that the table has no column for.
+pub(crate) fn points(rounds: &RoundArguments) -> io::Result<Vec<Point>> {
+    let points = rounds.points(&POINTS);
+    match points.iter().find(|point| !POINTS.contains(point)) {
+        None => Ok(points),
+        Some(point) => Err(io::Error::other(format!(
+            "--switches compares messages of 8, 65536 and 1048576 bytes, and not of {}",
+            point.message_bytes
+        ))),
+    }
+}
 
 const NOTES: &str = "\
 Of madgate's with its defaults, the median of the ratios of each round, and the least and the

@@ -6,6 +6,9 @@ use std::time::Duration;
 /// In the first one of so many parts of the time, memory may still grow to its size.
 const WARM_UP: usize = 3;
 
+/// So many looks tell whether memory grows.
+const LOOKS_LEAST: usize = 6;
+
 /// What it may grow by afterwards: allocators keep some of what they had, and now and then
 /// more large messages than before wait at the same moment. A short soak sees more of that, and
 /// cannot tell it from a leak.
@@ -99,6 +102,10 @@ impl Watch {
         } else {
             SLACK_BYTES
         };
+        if self.memory.len() < LOOKS_LEAST {
+            println!("too short to tell whether memory grows");
+            return Ok(());
+        }
         let mut grown = Vec::new();
         for (process, name) in self.names.iter().enumerate() {
             let sizes: Vec<u64> = self.memory.iter().map(|look| look[process]).collect();

@@ -75,12 +75,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     if let Some(file) = &arguments.stats_json {
         let read = inputs(&arguments.cluster, &cluster);
         keep_apart(("--stats-json", file), &read)?;
-        // Where that cannot be, it is said at once.
-        stats::write(file, &Counters::default())
-            .or_fail(|| format!("cannot write the counters to {}", file.display()))?;
     }
     let start = |cluster: &Arc<Cluster>| Forwarder::start(cluster, arguments, &trials);
     let mut forwarder = Tunable::start(&trials, &cluster, start)?;
+    if let Some(file) = &arguments.stats_json {
+        // Where that cannot be, it is said at once. Not before the gateway has started: the counters of
+        // one that runs already may be there.
+        stats::write(file, &counters_of(forwarder.node()).unwrap_or_default())
+            .or_fail(|| format!("cannot write the counters to {}", file.display()))?;
+    }
     let between = networks(&cluster, name);
     print(&format!(
         "madgate gateway {name}: ready, forwarding between {between}\n"
@@ -126,19 +129,15 @@ fn watch<'a>(
     arguments: &Arguments,
 ) {
     let ticks = arguments.stats_interval.map_or_else(never, tick);
-    let counters = |forwarder: Option<&Forwarder<'_>>| {
-        let counters = forwarder.map(|forwarder| forwarder.gateway.counters());
-        counters.unwrap_or_default()
-    };
-    let mut before = counters(forwarder.node());
+    let mut before = counters_of(forwarder.node()).unwrap_or_default();
     loop {
         let timer = forwarder.timer();
         select! {
             recv(endings.signals()) -> _ => return,
             recv(forwarder.woken()) -> _ => {}
             recv(timer) -> _ => {}
-            recv(ticks) -> _ => {
-                let now = counters(forwarder.node());
+            // Between two trials there is nothing to tell of.
+            recv(ticks) -> _ => if let Some(now) = counters_of(forwarder.node()) {
                 let period = now.since(&before);
                 tracing::info!("{}", stats::line(&period));
                 for line in stats::pipeline_lines(&period) {
@@ -152,9 +151,14 @@ fn watch<'a>(
         }
         if forwarder.look() {
             // Its counters begin anew with it.
-            before = counters(forwarder.node());
+            before = counters_of(forwarder.node()).unwrap_or_default();
         }
     }
+}
+
+/// What a node counts, while it runs.
+fn counters_of(forwarder: Option<&Forwarder<'_>>) -> Option<Counters> {
+    forwarder.map(|forwarder| forwarder.gateway.counters())
 }
 
 /// The node, while it runs.

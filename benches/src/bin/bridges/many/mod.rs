@@ -122,6 +122,11 @@ type Results = BTreeMap<Case, Measured>;
 
 pub(crate) fn bench(arguments: &ManyArguments) -> io::Result<()> {
     let common = &arguments.common;
+    let is_idle = |setting: &&Setting| !setting.concerns(&["tcp"]);
+    if let Some(idle) = arguments.settings.iter().find(is_idle) {
+        let why = format!("--set {}: both networks are of TCP", idle.name());
+        return Err(io::Error::other(why));
+    }
     let cases = cases(arguments);
     let timing = common.rounds.timing()?;
     let count = common.rounds.count();
