@@ -18,7 +18,7 @@ pub struct Counters {
     pub frames: u64,
     /// Their bytes, headers included.
     pub bytes: u64,
-    /// Times that the payload of a frame (or of a run of small ones) was copied on its way:
+    /// Times that the payload of a frame was copied on its way:
     /// into a static buffer, or out of one.
     pub copies: u64,
     /// Bytes of them.
@@ -54,12 +54,12 @@ pub struct Counters {
     pub queued_bytes: u64,
     /// The most bytes that have waited there at once.
     pub queued_peak_bytes: u64,
-    /// Bytes that are promised now, at most.
+    /// Bytes of flows that are kept here now, or may yet come before more is promised.
     pub promised_bytes: u64,
     /// Flows whose sources have used up what they were promised, now.
     pub parked_flows: u32,
     /// How long flows were parked like that because a hop ahead, in the end their destination,
-    /// had not promised more. Times of flows add up; each counts when it has ended.
+    /// had not promised more. Times of flows add up, those of flows that are parked now included.
     pub parked_ahead: Duration,
     /// How long they were because this gateway had no memory to promise.
     pub parked_memory: Duration,

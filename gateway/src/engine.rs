@@ -1,8 +1,8 @@
 //! What the engine's threads share.
 //!
 //! One lock, [`Shared`], holds the flow table and the map of links. It is held for a batch of
-//! frames at a time, never in a system call, and taken after a link's output where both are
-//! needed, never before.
+//! frames at a time, in a system call only where frames that have waited for long leave their pipe or
+//! slot, or are dropped, and taken after a link's output where both are needed, never before.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -74,7 +74,7 @@ pub struct PipelineCounters {
     pub pieces: u64,
     /// How long they stayed.
     pub hop: HopLatency,
-    /// Times that the payload of one of them (or of a run of small ones) was copied on its way,
+    /// Times that the payload of one of them was copied on its way,
     /// as in [`Counters::copies`](crate::Counters::copies).
     pub copies: u64,
     /// Bytes of those.

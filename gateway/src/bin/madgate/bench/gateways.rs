@@ -12,9 +12,13 @@ use crate::failure::Failure;
 use crate::output::say;
 use crate::service::order::{Answer, Order};
 use crate::service::seen::Seen;
+use crate::units::duration;
 
 /// How long a gateway may take to answer. One in an application of its own answers nothing.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Who has not answered so often in a row is not asked again.
+const ASKED_AT_MOST: u32 = 2;
 
 /// The gateways of one route.
 #[derive(Debug)]
@@ -28,6 +32,8 @@ struct Watched<'a> {
     /// The networks on both sides of it.
     networks: [NetworkId; 2],
     tag: Option<u64>,
+    /// How often in a row it has not answered.
+    misses: u32,
 }
 
 impl<'a> Gateways<'a> {
@@ -46,6 +52,7 @@ impl<'a> Gateways<'a> {
             partner: Partner::new(channel, pair[0].node),
             networks: [pair[0].network, pair[1].network],
             tag: None,
+            misses: 0,
         });
         Ok(Self {
             watched: watched.collect(),
@@ -61,15 +68,19 @@ impl<'a> Gateways<'a> {
     pub(super) fn begin(&mut self) -> Result<(), Failure> {
         for one in &mut self.watched {
             one.tag = one.partner.order_within(Order::Watch, PATIENCE)?;
-            if one.tag.is_none() {
-                say(&format!(
-                    "madgate: {} does not say what it does: it is no `madgate gateway`",
-                    one.partner.name()
-                ));
+            if one.tag.is_some() {
+                one.misses = 0;
+                continue;
             }
+            one.misses += 1;
+            say(&format!(
+                "madgate: {} does not say what it does: it is no `madgate gateway`, or has not \
+                 answered in {}",
+                one.partner.name(),
+                duration(PATIENCE)
+            ));
         }
-        // Those are not asked again.
-        self.watched.retain(|one| one.tag.is_some());
+        self.watched.retain(|one| one.misses < ASKED_AT_MOST);
         Ok(())
     }
 

@@ -101,7 +101,7 @@ impl Point {
         let (network, _) = figure.networks();
         let way = seen.as_array().into_iter().flatten();
         let way = way.into_iter().find(|way| way["from"] == network);
-        let way = way.ok_or_else(unreadable)?;
+        let way = way.ok_or_else(|| unseen(found))?;
         // The gateway counts in what one receiving call brought.
         let received = number(&way["packet_bytes"])?.max(1.0);
         let packet = float(count(packet_bytes.min(message_bytes)));
@@ -268,6 +268,19 @@ fn size_of(found: &Value) -> Option<usize> {
 
 fn micros(micros: f64) -> Duration {
     Duration::try_from_secs_f64(micros / 1e6).unwrap_or_default()
+}
+
+/// A result without what the gateway saw.
+fn unseen(found: &Value) -> Failure {
+    let doubts = found["doubts"].as_array().into_iter().flatten();
+    let doubts: Vec<_> = doubts.filter_map(Value::as_str).collect();
+    let why = match &doubts[..] {
+        [] => "it has not answered in time".to_owned(),
+        doubts => doubts.join("; "),
+    };
+    Failure::new(format!(
+        "the gateway has not said what it did: {why}. Try again when this machine has less to do"
+    ))
 }
 
 fn unreadable() -> Failure {
