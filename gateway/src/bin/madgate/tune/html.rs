@@ -10,6 +10,11 @@ use crate::units::{counted, duration};
 /// Width of a plot, and of the part of it that names what is plotted.
 const WIDTH: f64 = 860.0;
 const NAMES_WIDTH: f64 = 380.0;
+/// Letters of a name that have room there, and how many of the last ones of a longer name are shown.
+const NAME_LETTERS: usize = 58;
+const LAST_LETTERS: usize = 20;
+/// Figures that are closer to each other than this cannot both be read.
+const LEAST_DISTANCE: f64 = 30.0;
 /// Height of one line of a plot.
 const LINE: f64 = 22.0;
 /// Most lines of a plot: the best of a long sweep say enough.
@@ -133,7 +138,7 @@ fn marks(report: &Report<'_>) -> Vec<Mark> {
                 name: named(choices, different(from, to)),
                 median: ratio.median,
                 interval: interval(ratio),
-                class: if *standing == Standing::Won {
+                class: if matches!(standing, Standing::Won | Standing::Spared) {
                     "taken"
                 } else {
                     "left"
@@ -157,6 +162,17 @@ fn marks(report: &Report<'_>) -> Vec<Mark> {
     marks.sort_by(|one, other| other.median.total_cmp(&one.median));
     marks.truncate(MOST_LINES);
     marks
+}
+
+/// A name as far as there is room for it.
+fn shortened(name: &str) -> String {
+    let letters: Vec<char> = name.chars().collect();
+    if letters.len() <= NAME_LETTERS {
+        return name.to_owned();
+    }
+    let (first, last) = letters.split_at(letters.len() - LAST_LETTERS);
+    let first = &first[..NAME_LETTERS - LAST_LETTERS - 1];
+    first.iter().chain(&['…']).chain(last).collect()
 }
 
 /// Each value with its median and interval, beside what it was compared with.
@@ -185,23 +201,29 @@ fn plot(marks: &[Mark], beside: &str, page: &mut String) {
          aria-label=\"ratios with their intervals\">\n"
     );
     let bottom = height - LINE;
-    for (ratio, class) in [(low, "axis"), (1.0, "axis"), (high, "axis")] {
-        let x = x(ratio);
+    for (ratio, is_one) in [(low, false), (1.0, true), (high, false)] {
+        let at = x(ratio);
         let _ = writeln!(
             page,
-            "<line class=\"{class}\" x1=\"{x:.1}\" y1=\"0\" x2=\"{x:.1}\" y2=\"{bottom}\"/>\
-             <text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{ratio:.2}</text>",
-            height - LINE / 4.0
+            "<line class=\"axis\" x1=\"{at:.1}\" y1=\"0\" x2=\"{at:.1}\" y2=\"{bottom}\"/>"
         );
+        if is_one || (at - x(1.0)).abs() >= LEAST_DISTANCE {
+            let _ = writeln!(
+                page,
+                "<text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{ratio:.2}</text>",
+                height - LINE / 4.0
+            );
+        }
     }
     let mut y = LINE;
     for mark in marks {
         let _ = write!(
             page,
-            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\"><title>{}</title>{}</text>",
             NAMES_WIDTH - 10.0,
             y + 4.0,
-            escape(&mark.name)
+            escape(&mark.name),
+            escape(&shortened(&mark.name))
         );
         if let Some((low, high)) = mark.interval {
             let _ = write!(
@@ -232,4 +254,49 @@ fn escape(text: &str) -> String {
         .replace('<', "&lt;")
         .replace('>', "&gt;")
         .replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mark(name: &str, low: f64, high: f64) -> Mark {
+        Mark {
+            name: name.to_owned(),
+            median: f64::midpoint(low, high),
+            interval: Some((low, high)),
+            class: "left",
+        }
+    }
+
+    #[test]
+    fn a_long_name_keeps_both_its_ends_and_all_of_it_can_be_read() {
+        let long = "channel.main.mtu = 64KiB, gateway.depth = 4, gateway.batch = 2MiB, gateway.gather = false";
+        assert_eq!(
+            shortened(long),
+            "channel.main.mtu = 64KiB, gateway.dep…teway.gather = false"
+        );
+        assert_eq!(shortened("gateway.depth = 4"), "gateway.depth = 4");
+        let mut page = String::new();
+        plot(&[mark(long, 0.9, 1.1)], "what is there", &mut page);
+        assert!(page.contains(&format!("<title>{long}</title>")));
+    }
+
+    #[test]
+    fn figures_that_would_cover_each_other_are_left_out() {
+        let axis = |low, high| {
+            let mut page = String::new();
+            plot(
+                &[mark("gateway.depth = 4", low, high)],
+                "what is there",
+                &mut page,
+            );
+            let shown = |figure: &&str| page.contains(&format!(">{figure}</text>"));
+            let figures = ["0.50", "0.98", "1.00", "1.60"];
+            figures.into_iter().filter(shown).collect::<Vec<_>>()
+        };
+        assert_eq!(axis(0.98, 1.6), ["1.00", "1.60"]);
+        assert_eq!(axis(0.5, 1.6), ["0.50", "1.00", "1.60"]);
+        assert_eq!(axis(1.0, 1.0), ["1.00"]);
+    }
 }

@@ -116,9 +116,12 @@ impl Report<'_> {
                     || "there was no time to compare it".to_owned(),
                     ratio_in_words,
                 );
-                format!(
-                    "not surely better, so what is there stays: {ratio}; a longer --budget may tell"
-                )
+                let advice = if self.outcome.could_be_surer() {
+                    "a longer --budget may tell"
+                } else {
+                    "a machine with less else to do may tell"
+                };
+                format!("not surely better, so what is there stays: {ratio}; {advice}")
             }
             Verdict::NoBetter { point, ratio } => format!(
                 "nothing helps: what looked best, {}, was {}, so what is there stays",
@@ -284,6 +287,7 @@ pub(crate) fn step(choices: &[Choice], step: &Step) -> String {
             let ended = match standing {
                 Standing::Won => "taken",
                 Standing::Lost => "not taken",
+                Standing::Spared => "taken, as one change less is as good",
                 Standing::Open => "not decided for want of time",
             };
             format!(
@@ -391,7 +395,7 @@ fn step_json(choices: &[Choice], step: &Step) -> Json {
             "values": named_json(choices, different(from, to)),
             "against": named_json(choices, different(to, from)),
             "ratio": ratio_json(ratio),
-            "taken": *standing == Standing::Won,
+            "taken": matches!(standing, Standing::Won | Standing::Spared),
             "decided": *standing != Standing::Open,
         }),
         Step::Swept { point, ratio } => json!({

@@ -8,6 +8,7 @@
 //!           taken over when they are surely better, dropped when they are not
 //!           (again, around what has been found, while that changes anything;
 //!           or, where nothing was found, with values that there was no time for)
+//!   prune   of several changes, those without which it is as good are taken back
 //!   verify  what was found against what was there, in fresh pairs; or, where nothing was, what
 //!           looked best of what there was no time to race
 //! ```
@@ -19,6 +20,7 @@
 //!
 //! Knows nothing of knobs, clocks or networks: a [`Surface`] measures, and says how late it is.
 
+mod prune;
 mod race;
 mod screen;
 mod sweep;
@@ -190,7 +192,7 @@ impl Step {
         match self {
             Self::Raced {
                 to,
-                standing: Standing::Won,
+                standing: Standing::Won | Standing::Spared,
                 ..
             } => Some(to.clone()),
             Self::Refused { point, .. } => before.filter(|before| before != point),
@@ -231,6 +233,16 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
+    /// Whether the verdict would rest on more pairs where there is more time.
+    pub(crate) fn could_be_surer(&self) -> bool {
+        match &self.verdict {
+            Verdict::Unsure { ratio, .. } => {
+                ratio.as_ref().is_none_or(|it| it.figures < MORE_PAIRS)
+            }
+            _ => false,
+        }
+    }
+
     /// A budget with which something could have been tried: what a verdict has to rest on, and a first
     /// look with some pairs besides.
     pub(crate) fn least_budget(&self) -> Duration {
@@ -254,6 +266,7 @@ pub(crate) fn search<S: Surface>(
             break;
         }
     }
+    search.prune()?;
     search.go_on_with_the_rest()?;
     let mut found = search.incumbent.clone();
     if found == present(dimensions)

@@ -182,6 +182,55 @@ fn what_looked_good_and_could_not_be_raced_is_what_the_verdict_is_about() {
 }
 
 #[test]
+fn what_won_by_luck_is_taken_back_and_what_gains_stays() {
+    let flat: [f64; 6] = [1.0; 6];
+    let factors: [&[f64]; 10] = [
+        &[1.0, 1.3],
+        &[1.0, 0.9, 1.15],
+        &flat,
+        &flat,
+        &flat,
+        &flat,
+        &flat,
+        &flat,
+        &flat,
+        &flat,
+    ];
+    let (mut lucky, mut lost, mut spared) = (0, 0, 0);
+    for seed in 0..40 {
+        let mut surface = Made::new(&factors, 0.05, seed);
+        let (point, outcome) = surface.searched(3600);
+        lost += usize::from(point[0] != 1) + usize::from(point[1] != 2);
+        lucky += point[2..].iter().filter(|value| **value != 0).count();
+        let is_spared = |step: &&Step| matches!(step, Step::Raced { standing, .. } if *standing == Standing::Spared);
+        spared += outcome.steps.iter().filter(is_spared).count();
+    }
+    assert_eq!(lost, 0);
+    assert!(lucky < 20, "{lucky} changes that gain nothing");
+    assert!(spared > 30, "{spared} taken back");
+}
+
+#[test]
+fn two_knobs_that_were_traded_are_taken_back_together() {
+    let mut surface = Made::new(&[&[1.0; 3], &[1.0; 3], &[1.0; 2]], 0.01, 1);
+    let dimensions = surface.dimensions();
+    let trades = [Trade {
+        knobs: [0, 1],
+        costs: [vec![1.0, 2.0, 4.0], vec![4.0, 2.0, 1.0]],
+    }];
+    let mut search = Search::new(&dimensions, &trades, Duration::ZERO, &mut surface);
+    for (found, changes) in [
+        ([2, 2, 1], vec![vec![0, 1], vec![2]]),
+        ([2, 0, 1], vec![vec![0], vec![2]]),
+        ([1, 1, 0], vec![vec![0, 1]]),
+        ([0, 0, 0], vec![]),
+    ] {
+        search.incumbent = found.to_vec();
+        assert_eq!(search.changes(), changes, "{found:?}");
+    }
+}
+
+#[test]
 fn a_race_that_the_time_ends_is_not_decided() {
     let ended_open = (0..40).any(|seed| {
         let mut surface = Made::new(&[&[1.0, 1.03]], 0.05, seed);
