@@ -237,6 +237,19 @@ impl<T> Outbox<T> {
         self.queued_bytes
     }
 
+    /// Bytes that wait of buffers with such tags.
+    #[must_use]
+    pub fn queued_bytes_of(&self, mut is_counted: impl FnMut(&T) -> bool) -> usize {
+        let mut bytes = 0;
+        for (place, (buffer, tagged)) in self.queue.iter().enumerate() {
+            let left = if place == 0 { self.progress } else { 0 };
+            if is_counted(&tagged.tag) {
+                bytes += buffer.len().saturating_sub(left);
+            }
+        }
+        bytes
+    }
+
     /// Whether nothing waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -7,8 +7,8 @@ use crate::engine::Engine;
 /// Between two looks whether everything has left.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// How long acknowledgements may take to come back for what left last, so that it is not
-/// sent again for nothing.
+/// How long acknowledgements may take to come back for what left last and to go on, so that it is not
+/// sent again for nothing. Nobody waits longer for a lane that takes nothing else.
 const GRACE: Duration = Duration::from_millis(50);
 
 /// How a drain ended.
@@ -56,11 +56,8 @@ fn waiting_bytes(engine: &Engine) -> u64 {
     for link in links {
         let mut output = engine.hold(&link);
         for lane in output.lanes() {
-            lane.outbox.for_each_queued(|buffer, departed| {
-                if departed.is_some() {
-                    waiting += u64::try_from(buffer.len()).unwrap_or(u64::MAX);
-                }
-            });
+            let of_flows = lane.outbox.queued_bytes_of(Option::is_some);
+            waiting += u64::try_from(of_flows).unwrap_or(u64::MAX);
         }
     }
     waiting

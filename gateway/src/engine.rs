@@ -1,7 +1,7 @@
 //! What the engine's threads share.
 //!
 //! One lock, [`Shared`], holds the flow table and the map of links. It is held for a batch of
-//! frames at a time, in a system call only where frames that have waited for long leave their pipe or
+//! frames at a time, in a system call only where frames that wait, or whose link or flow has to, leave their pipe or
 //! slot, or are dropped, and taken after a link's output where both are needed, never before.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -114,6 +114,9 @@ pub(crate) enum Command {
     Add(Arc<Link>, LaneClass, Box<dyn madgate_tm::LaneReceiver>),
     /// To let go of the lanes of a link.
     Drop(Arc<Link>),
+    /// To receive what the peer of a link has said before it left, and to close the link: who sends has
+    /// found that it has.
+    Left(Arc<Link>, Fault),
 }
 
 /// Links that have something to send, each once.

@@ -81,6 +81,15 @@ impl Fault {
         )
     }
 
+    /// Whether the peer has closed the connection, early or in order: it may have said something before.
+    pub(crate) fn has_left(&self) -> bool {
+        let is_closed = matches!(
+            self,
+            Self::Lane(LaneError::Closed) | Self::Outbox(OutboxError::Lane(LaneError::Closed))
+        );
+        is_closed || self.is_reset()
+    }
+
     /// Whether the peer did what no node of this version does.
     pub(crate) const fn is_misbehaviour(&self) -> bool {
         matches!(
@@ -113,6 +122,9 @@ mod tests {
         let silent = Fault::from(broken(ErrorKind::TimedOut));
         assert!(silent.is_breakage() && !silent.is_reset());
         assert!(!Fault::from(LaneError::Closed).is_reset());
+        assert!(Fault::from(LaneError::Closed).has_left());
+        assert!(Fault::from(OutboxError::Lane(LaneError::Closed)).has_left());
+        assert!(!silent.has_left() && !Fault::Replaced.has_left());
         assert!(!Fault::Replaced.is_reset());
     }
 }

@@ -133,6 +133,15 @@ impl Fixture {
         self.link_with(self.request(), true, &wanting)
     }
 
+    /// The same where b0 has left, which nobody has found yet.
+    pub(crate) fn left_link(&self) -> Arc<Link> {
+        let wanting = Wanting {
+            is_gone: true,
+            ..Wanting::default()
+        };
+        self.link_with(self.request(), true, &wanting)
+    }
+
     /// Another link to b0, which leads through it, is up too.
     pub(crate) fn link_on(&self) -> Arc<Link> {
         let request = LinkRequest {
@@ -170,7 +179,7 @@ impl Fixture {
         };
         let header = Header {
             flags: Flags::OPEN.with(Flags::DESCRIBED),
-            length: u32::try_from(OPENING_BYTES).unwrap() + 100,
+            length: u32::try_from(OPENING_BYTES).unwrap() + 3000,
             ..Header::new(Kind::Data, flow, 1)
         };
         let opening = Opening {
@@ -221,6 +230,8 @@ pub(crate) struct Wanting {
     brings: Arc<AtomicUsize>,
     /// Whether the lane can be waited for.
     arms: bool,
+    /// Whether the peer has left.
+    is_gone: bool,
 }
 
 impl Wanting {
@@ -276,6 +287,9 @@ impl LaneSender for SlotSender {
     }
 
     fn try_lend(&mut self) -> Result<Option<LentSlot>, LaneError> {
+        if self.wanting.is_gone {
+            return Err(LaneError::Closed);
+        }
         self.asked();
         let slot = LentSlot::detached(1 << 16);
         self.lent.push(slot.address());

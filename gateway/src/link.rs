@@ -84,6 +84,7 @@ impl Link {
                 timed_for: None,
                 departed: Vec::new(),
                 departed_at: Time(0),
+                is_over: false,
                 control: Vec::new(),
             }),
             wanted: AtomicBool::new(false),
@@ -254,6 +255,8 @@ pub(crate) struct Output {
     pub(crate) departed: Vec<Departed>,
     /// When it did.
     pub(crate) departed_at: Time,
+    /// Whether the peer has left: nothing more is sent, and what it said last is still to be received.
+    pub(crate) is_over: bool,
     control: Vec<u8>,
 }
 

@@ -5,6 +5,7 @@
 //! then), or always, where the configuration says so.
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -315,6 +316,8 @@ impl Sender {
             match self.poller.add(descriptor, token, interest) {
                 Ok(()) => blocked.is_watched = true,
                 Err(error) => {
+                    let what = format!("it cannot be waited for: {error}");
+                    let error = io::Error::new(error.kind(), what);
                     let fault = Fault::Lane(LaneError::Broken(error));
                     self.deaf.push((Arc::clone(&blocked.link), fault));
                 }
@@ -379,7 +382,13 @@ impl Sender {
     fn close_deaf(&mut self) -> bool {
         let is_any = !self.deaf.is_empty();
         for (link, fault) in self.deaf.drain(..) {
-            self.engine.close_link(&link, &fault, &mut self.touched);
+            let mut output = self.engine.hold(&link);
+            // It may have taken everything meanwhile.
+            let is_blocked = output.lanes().iter().any(|lane| lane.is_blocked);
+            drop(output);
+            if is_blocked {
+                self.engine.close_link(&link, &fault, &mut self.touched);
+            }
         }
         is_any
     }

@@ -7,7 +7,7 @@ use madgate_gtm::transit::{Lane, LinkId};
 use madgate_tm::LaneClass;
 
 use crate::counters::add;
-use crate::engine::{Engine, Hub, Shared, Touched};
+use crate::engine::{Command, Engine, Hub, Shared, Touched};
 use crate::fault::Fault;
 use crate::instruments::{Stage, Stopwatch};
 use crate::link::{Departed, LaneOutput, Link, Output};
@@ -60,7 +60,14 @@ impl Engine {
                 return;
             };
             link.will_look();
+            if output.is_over {
+                continue;
+            }
             let pumped = self.pump(left, (hub, link), &mut output, touched, watch);
+            if pumped.as_ref().is_err_and(Fault::has_left) {
+                output.is_over = true;
+                output.held_until = None;
+            }
             let waits_for_room = output
                 .lanes()
                 .iter()
@@ -75,6 +82,10 @@ impl Engine {
                 }
                 Ok(Pumped::All) if needs_thread => hub.hand_over(link),
                 Ok(Pumped::All) => {}
+                // What it has said last, as which messages it had, is for the receiver to find.
+                Err(fault) if fault.has_left() => {
+                    hub.command(Command::Left(Arc::clone(link), fault));
+                }
                 Err(fault) => self.close_link(link, &fault, touched),
             }
         }
@@ -124,7 +135,6 @@ impl Engine {
         let now = self.rate_time();
         let mut shared = self.lock();
         let (mut is_closed, mut has_turn) = (false, false);
-        let (mut was_held, mut is_held) = (output.held_until.take().is_some(), false);
         for Departed { departure, stay } in output.departed.drain(..) {
             let at = output.departed_at;
             let (frames, bytes) = (departure.frames, departure.bytes);
@@ -149,6 +159,7 @@ impl Engine {
                 transit.poll_control(link.transit, control, CONTROL_BYTES);
             });
         }
+        let (mut is_looked_at, mut held_until) = (false, None);
         for lane in transit.lane_order(link.transit, now) {
             let (to, limit) = match lane {
                 Lane::Urgent => (output.lane(LaneClass::Urgent), URGENT_OUTBOX_BYTES),
@@ -165,22 +176,24 @@ impl Engine {
                 now,
                 |frame, departure| {
                     has_turn = true;
-                    was_held = false;
                     let stay = frame.stay;
                     let departed = Departed { departure, stay };
                     to.outbox
                         .push(frame.into_buffer(link.transit, lane), Some(departed));
                 },
             );
-            is_held |= waits.until.is_some();
-            output.held_until = waits.until.into_iter().chain(output.held_until).min();
+            is_looked_at = true;
+            held_until = waits.until.into_iter().chain(held_until).min();
             has_turn |= waits.is_denied();
             is_closed |= waits.is_closed;
             ask(waits.turns_of);
         }
-        // Who comes by while it is held back finds the same wait.
-        if is_held && !was_held {
-            add(&hub.tally.held_back, 1);
+        if is_looked_at {
+            let before = std::mem::replace(&mut output.held_until, held_until);
+            // Who comes by before that time finds the same wait.
+            if held_until.is_some() && before.is_none_or(|until| until <= now) {
+                add(&hub.tally.held_back, 1);
+            }
         }
         if !has_turn {
             ask(transit.pass_turns(link.transit));

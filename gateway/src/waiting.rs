@@ -58,7 +58,8 @@ pub(crate) struct Rounds {
 impl Rounds {
     /// A pass over hot lanes has ended, with `progress` or without.
     pub(crate) fn note(&mut self, progress: bool) {
-        self.passes += if progress { BUSY_PASS } else { 1 };
+        let counted = if progress { BUSY_PASS } else { 1 };
+        self.passes = self.passes.saturating_add(counted);
     }
 
     /// Whether it is time for the rest, after so many passes that find nothing.

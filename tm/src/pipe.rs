@@ -31,6 +31,9 @@ pub struct Pipes(Arc<Pool>);
 #[derive(Debug)]
 struct Pool {
     most: usize,
+    /// Bytes that one may be asked to hold. What was refused is not asked for again until pipes have
+    /// not been used for a while.
+    capacity_most: AtomicUsize,
     /// Pipes that exist, idle or not.
     made: AtomicUsize,
     idle: Mutex<Vec<Ends>>,
@@ -41,8 +44,6 @@ struct Ends {
     read: OwnedFd,
     write: OwnedFd,
     capacity: usize,
-    /// Bytes that it may be asked to hold.
-    most: usize,
 }
 
 /// A pipe that is in use. When it is dropped it is there for the next user; what it still
@@ -64,6 +65,7 @@ impl Pipes {
     pub fn new(most: usize) -> Self {
         Self(Arc::new(Pool {
             most,
+            capacity_most: AtomicUsize::new(CAPACITY_MOST),
             made: AtomicUsize::new(0),
             idle: Mutex::default(),
         }))
@@ -85,7 +87,7 @@ impl Pipes {
                 None => return Ok(None),
             },
         };
-        ends.grow(bytes.saturating_mul(SPARE));
+        ends.grow(bytes.saturating_mul(SPARE), &self.0.capacity_most);
         if ends.capacity < bytes.min(ORDINARY_MOST) {
             self.0.idle().push(ends);
             return Err(io::Error::other("the user may have no pipe that large"));
@@ -108,6 +110,8 @@ impl Pipes {
     pub fn close_idle(&self) {
         let idle = std::mem::take(&mut *self.0.idle());
         self.0.made.fetch_sub(idle.len(), Ordering::Relaxed);
+        // What all pipes of a user hold together has a limit as well, of which others may have let go.
+        self.0.capacity_most.store(CAPACITY_MOST, Ordering::Relaxed);
     }
 }
 
@@ -132,7 +136,6 @@ impl Pool {
             read,
             write,
             capacity,
-            most: CAPACITY_MOST,
         }))
     }
 
@@ -142,18 +145,18 @@ impl Pool {
 }
 
 impl Ends {
-    /// Asks for so much more capacity, or for as much of it as users may have. This pipe is not
-    /// asked again for more than that once it was refused; others are, since what all pipes of a
-    /// user hold together has a limit too, and other processes have their part of it.
-    fn grow(&mut self, wanted: usize) {
+    /// Asks for so much more capacity, or for as much of it as users may have.
+    fn grow(&mut self, wanted: usize, most: &AtomicUsize) {
         for may_retry in [true, false] {
-            let capacity = wanted.min(self.most);
+            let capacity = wanted.min(most.load(Ordering::Relaxed));
             if self.capacity >= capacity {
                 return;
             }
             match rustix::pipe::fcntl_setpipe_size(&self.write, capacity) {
                 Ok(capacity) => self.capacity = capacity,
-                Err(_) if may_retry && capacity > ORDINARY_MOST => self.most = ORDINARY_MOST,
+                Err(_) if may_retry && capacity > ORDINARY_MOST => {
+                    most.store(ORDINARY_MOST, Ordering::Relaxed);
+                }
                 Err(_) => return,
             }
         }
@@ -357,22 +360,25 @@ mod tests {
     }
 
     #[test]
-    fn what_the_system_refuses_one_pipe_is_asked_for_by_others() {
-        let pipes = Pipes::new(2);
-        let mut refused = pipes.0.make().unwrap().unwrap();
-        refused.most = usize::MAX;
-        refused.grow(1 << 50);
-        assert_eq!(refused.capacity, ORDINARY_MOST);
-        assert_eq!(refused.most, ORDINARY_MOST);
-        assert_eq!(pipes.0.make().unwrap().unwrap().most, CAPACITY_MOST);
+    fn what_the_system_refuses_is_not_asked_for_until_pipes_rest() {
+        let pipes = Pipes::new(1);
+        let most = &pipes.0.capacity_most;
+        let mut ends = pipes.0.make().unwrap().unwrap();
+        most.store(usize::MAX, Ordering::Relaxed);
+        ends.grow(1 << 50, most);
+        assert_eq!(ends.capacity, ORDINARY_MOST);
+        assert_eq!(most.load(Ordering::Relaxed), ORDINARY_MOST);
+        pipes.close_idle();
+        assert_eq!(most.load(Ordering::Relaxed), CAPACITY_MOST);
     }
 
     #[test]
     fn a_pipe_for_more_than_users_may_have_is_as_large_as_they_may_have() {
         let pipes = Pipes::new(1);
-        let mut ends = pipes.0.make().unwrap().unwrap();
-        ends.most = ORDINARY_MOST;
-        pipes.0.idle().push(ends);
+        pipes
+            .0
+            .capacity_most
+            .store(ORDINARY_MOST, Ordering::Relaxed);
         let pipe = pipes.take(ORDINARY_MOST + 1).unwrap().unwrap();
         assert_eq!(pipe.ends().capacity, ORDINARY_MOST);
     }

@@ -268,7 +268,7 @@ pub struct Tuning {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TcpTuning {
     /// Kernel buffer of a bulk lane, in each direction; zero leaves it to the kernel, which
-    /// adapts it. So does more than the system lets anybody have, where it adapts to more than
+    /// adapts it. So does far more than the system lets anybody have, where it adapts to more than
     /// that. Default: 2 MiB.
     pub bulk_buffer_bytes: usize,
     /// Bytes of a bulk lane that the kernel may hold unsent. Default: 2 MiB.

@@ -352,7 +352,7 @@ impl Receiver {
             Err(fault) => {
                 let link = Arc::clone(&input.link);
                 self.inputs[index] = Some(input);
-                self.fail(index, &link, &fault);
+                self.fail(Some(index), &link, &fault);
                 true
             }
         };
@@ -396,16 +396,16 @@ impl Receiver {
         }
     }
 
-    /// A lane has failed. What the link's other lane still holds is taken in: a peer that
-    /// ends in order has sent all of it, and may have left something unread by this one.
-    fn fail(&mut self, index: usize, link: &Arc<Link>, fault: &Fault) {
-        let has_left = matches!(fault, Fault::Lane(LaneError::Closed)) || fault.is_reset();
-        if has_left && !link.is_closed() {
+    /// A link has failed, by the input that is named or where it is sent on. What its other lanes still
+    /// hold is taken in if the peer has left: it has sent all of that before, and may not have read all
+    /// that was sent to it.
+    fn fail(&mut self, failed: Option<usize>, link: &Arc<Link>, fault: &Fault) {
+        if fault.has_left() && !link.is_closed() {
             for other in 0..self.inputs.len() {
                 let Some(mut input) = self.inputs[other].take() else {
                     continue;
                 };
-                if other != index && Arc::ptr_eq(&input.link, link) {
+                if failed != Some(other) && Arc::ptr_eq(&input.link, link) {
                     input.urgent = None;
                     for _ in 0..LAST_READS {
                         if !matches!(self.receive(&mut input), Ok(true)) {
@@ -433,6 +433,7 @@ impl Receiver {
                     has_more = true;
                 }
                 Command::Drop(link) => self.let_go(&link),
+                Command::Left(link, fault) => self.fail(None, &link, &fault),
             }
         }
         if self.engine.is_draining() && (has_more || !self.is_paused) {
@@ -465,7 +466,7 @@ impl Receiver {
         self.pair(&link);
         if let Err(error) = watched {
             tracing::error!(%error, "a link cannot be waited for");
-            self.fail(index, &link, &Fault::Lane(LaneError::Broken(error)));
+            self.fail(Some(index), &link, &Fault::Lane(LaneError::Broken(error)));
         } else if is_static {
             // Not armed yet.
             self.heat(index, now);

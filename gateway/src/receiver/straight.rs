@@ -184,7 +184,8 @@ impl Receiver {
             // It would keep its place until it may leave.
             return None;
         }
-        let is_next = !transit.has_queued(passage.to, Lane::Bulk);
+        // What its rate held back until now waits for nobody to ask.
+        let is_next = !passage.has_queued && !transit.has_queued(passage.to, Lane::Bulk);
         let link = Arc::clone(shared.links.get(&passage.to)?);
         let takes_it = match link.bulk_slots() {
             Some((slot_bytes, _)) => {

@@ -191,3 +191,49 @@ fn a_drain_ends_when_its_time_is_over() {
         assert_eq!(report.dropped_bytes, 0);
     }
 }
+
+/// Where who sends finds first that it has left.
+#[test]
+fn what_had_arrived_is_known_to_have_arrived_where_its_receiver_leaves_under_load() {
+    for right in ["tcp", "shm"] {
+        let world = World::new("link_timeout = \"500ms\"")
+            .networks(&[("left", "tcp"), ("right", right)])
+            .node("a0", &[("left", "tcp")])
+            .node("c0", &[("left", "tcp")])
+            .node("gw", &[("left", "tcp"), ("right", right)])
+            .node("b0", &[("right", right)])
+            .channel("main", &["left", "right"]);
+        let _gateway = world.gateway("gw");
+        for _ in 0..10 {
+            let [a, b, c] = ["a0", "b0", "c0"].map(|name| world.node_of(name));
+            let to = b.session.node();
+            let (first, other) = (a.session.node(), &c);
+            thread::scope(|scope| {
+                scope.spawn(move || {
+                    // Until it is told that nobody is there.
+                    loop {
+                        let block = Bytes::from(vec![0; 1 << 16]);
+                        let Ok(mut packing) = other.channel.begin_packing(to) else {
+                            break;
+                        };
+                        let packed = packing.pack_owned(block, ReceiveMode::Cheaper);
+                        if packed.is_err() || packing.end_packing().is_err() {
+                            break;
+                        }
+                    }
+                });
+                scope.spawn(|| send_delivered(&a, "b0", 0, 8));
+                scope.spawn(|| {
+                    loop {
+                        let unpacking = b.channel.begin_unpacking_within(LONG).unwrap();
+                        let unpacking = unpacking.unwrap();
+                        if unpacking.source() == first {
+                            break;
+                        }
+                    }
+                    drop(b);
+                });
+            });
+        }
+    }
+}

@@ -205,6 +205,11 @@ impl<B> Flow<B> {
         self.urgent.frames.is_empty() && self.bulk.frames.is_empty()
     }
 
+    /// Whether frames of it wait for the bulk lane.
+    pub(super) fn has_queued_bulk(&self) -> bool {
+        !self.bulk.frames.is_empty()
+    }
+
     pub(super) fn for_each_queued(&mut self, look: &mut impl FnMut(&mut B)) {
         for queued in self.urgent.frames.iter_mut().chain(&mut self.bulk.frames) {
             look(&mut queued.frame);

@@ -103,6 +103,8 @@ pub struct Passage {
     pub promised: u64,
     /// Whether nothing of it may leave now, as it has used up its own rate.
     pub is_held: bool,
+    /// Whether frames of it wait for the bulk lane.
+    pub has_queued: bool,
 }
 
 /// Something that leaves; to be given back to [`Transit::handle_departure`].
@@ -291,6 +293,7 @@ impl<B> Transit<B> {
             to: flow.to,
             promised: flow.granted - flow.received,
             is_held: flow.meter.opens_at(now).is_some(),
+            has_queued: flow.has_queued_bulk(),
         })
     }
 

@@ -3,7 +3,7 @@
 //! A buffer that is set keeps its size; else the kernel adapts it to the way, within limits of its
 //! own. Of what is asked for it gives no more than `net.core.wmem_max` and `rmem_max` say, without a
 //! word: on many systems a fifth of a megabyte, where it would adapt itself up to several. So what
-//! is not to be had is only set where the kernel would adapt to less than it gives.
+//! is not to be had is only set where what the kernel gives is closer to it than what it adapts to.
 
 use std::fs;
 use std::io;
@@ -35,7 +35,7 @@ const WAYS: [Way; 2] = [
 /// be larger so.
 pub(super) fn set(socket: &Socket, bytes: usize) -> io::Result<()> {
     for way in &WAYS {
-        // Asking settles it: a connection that was asked for cannot be left to the kernel any more.
+        // Asking settles it: a connection that was asked for is not adapted any more.
         let given = Socket::new(Domain::IPV4, Type::STREAM, None).and_then(|other| {
             (way.set)(&other, bytes)?;
             (way.get)(&other)
@@ -56,7 +56,13 @@ fn is_better_set(bytes: usize, given: Option<usize>, adapts_to: Option<usize>) -
         return true;
     };
     // It counts twice what is asked for.
-    given >= bytes.saturating_mul(2) || given >= adapts_to
+    let asked = bytes.saturating_mul(2);
+    let is_closer = || {
+        let [asked, given, adapts_to] = [asked, given, adapts_to].map(|bytes| bytes as u128);
+        // One is further above than the other is below, in proportion.
+        given * adapts_to > asked * asked
+    };
+    given >= asked || given >= adapts_to || is_closer()
 }
 
 /// The last of the three sizes that the system says: the smallest, the first and the largest.
@@ -83,6 +89,10 @@ mod tests {
             is_better_set(64 << 10, Some(128 << 10), Some(6 * MIB)),
             "asked for"
         );
+        assert!(
+            is_better_set(256 << 10, common, Some(6 * MIB)),
+            "nearly had"
+        );
         assert!(is_better_set(2 * MIB, None, Some(6 * MIB)), "unknown");
         assert!(is_better_set(2 * MIB, common, None), "unknown");
     }
@@ -106,7 +116,7 @@ mod tests {
                 let given = (way.get)(&fresh).unwrap();
                 let limits = fs::read_to_string(way.limits).unwrap();
                 let adapts_to = largest(&limits).unwrap();
-                let expected = match given >= 2 * bytes || given >= adapts_to {
+                let expected = match is_better_set(bytes, Some(given), Some(adapts_to)) {
                     true => given,
                     false => before,
                 };

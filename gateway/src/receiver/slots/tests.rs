@@ -13,7 +13,9 @@ use madgate_tm::{Interest, LaneClass, LaneError, LaneReceiver, Poller, Room};
 use super::*;
 use crate::batch::Batches;
 use crate::counters::read;
+use crate::engine::Touched;
 use crate::fixture::{Fixture, SlotReceiver};
+use crate::instruments::Stopwatch;
 
 /// What both lanes of a link hold, and what was taken from which.
 #[derive(Debug, Default)]
@@ -154,6 +156,31 @@ fn small_frames_go_on_before_large_ones_that_come_after_them() {
         both.lock().unwrap().urgent.clear();
         turn(&[bulk; SLOTS_PER_TURN]);
     }
+}
+
+#[test]
+fn what_a_peer_has_said_before_it_left_is_taken_in_where_who_sends_finds_that_first() {
+    let fixture = Fixture::new();
+    let link = fixture.left_link();
+    let mut receiver = receiver(&fixture, link.network);
+    let said = [1, 2].map(|number| Header::echo(Kind::Pong, number).to_control_frame().to_vec());
+    receiver.add(
+        Arc::clone(&link),
+        LaneClass::Urgent,
+        Box::new(SlotReceiver::new(said)),
+    );
+    let hub = &fixture.engine.networks[link.network];
+    let mut watch = Stopwatch::new(fixture.engine.clock, Arc::clone(&hub.sender_spent));
+    let mut touched = Touched::default();
+    fixture.wait_for(&link, 0);
+    for _ in 0..2 {
+        fixture.engine.serve(&link, &mut touched, &mut watch);
+        assert!(!link.is_closed(), "nobody has looked what it said");
+    }
+    receiver.obey();
+    assert_eq!(read(&hub.tally.receives), 2);
+    assert!(link.is_closed());
+    assert!(receiver.inputs.iter().all(Option::is_none));
 }
 
 #[test]

@@ -116,12 +116,10 @@ impl Report<'_> {
                     || "there was no time to compare it".to_owned(),
                     ratio_in_words,
                 );
-                let advice = if self.outcome.could_be_surer() {
-                    "a longer --budget may tell"
-                } else {
-                    "a machine with less else to do may tell"
-                };
-                format!("not surely better, so what is there stays: {ratio}; {advice}")
+                format!(
+                    "not surely better, so what is there stays: {ratio}; a longer --budget may tell, or a \
+                     machine with less else to do"
+                )
             }
             Verdict::NoBetter { point, ratio } => format!(
                 "nothing helps: what looked best, {}, was {}, so what is there stays",

@@ -233,16 +233,6 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// Whether the verdict would rest on more pairs where there is more time.
-    pub(crate) fn could_be_surer(&self) -> bool {
-        match &self.verdict {
-            Verdict::Unsure { ratio, .. } => {
-                ratio.as_ref().is_none_or(|it| it.figures < MORE_PAIRS)
-            }
-            _ => false,
-        }
-    }
-
     /// A budget with which something could have been tried: what a verdict has to rest on, and a first
     /// look with some pairs besides.
     pub(crate) fn least_budget(&self) -> Duration {

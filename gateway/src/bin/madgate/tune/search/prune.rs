@@ -2,18 +2,24 @@
 //!
 //! Who races many candidates takes one over now and then that is no better, and the verdict is about all
 //! that was found together, of which one change may gain everything. So each of several changes is
-//! measured against its absence, as far as there is time.
+//! measured against its absence, where there is time for so many pairs that hardly any change is
+//! taken back that gains something.
 
-use super::race::{FIRST_PAIRS, MOST_PAIRS};
 use super::{LEAST_GAIN, Point, Search, Standing, Step, Surface, present};
 use crate::statistics::{Estimate, LEAST_FIGURES};
+
+/// So many pairs decide that it is as good without a change: fewer take back what gains little.
+const PAIRS: usize = 40;
+/// What all that is taken back may have gained together, as far as it was seen.
+const MOST_GIVEN_UP: f64 = 2.0 * LEAST_GAIN;
 
 impl<S: Surface> Search<'_, S> {
     /// Takes back, one after the other, those of several changes without which it is as good. A single
     /// one is what the verdict is about.
     pub(super) fn prune(&mut self) -> Result<(), S::Error> {
+        let mut kept = 1.0;
         for knobs in self.changes() {
-            if self.changes().len() < 2 {
+            if self.changes().len() < 2 || !self.affords(2 * PAIRS, self.search_end()) {
                 break;
             }
             let present = present(self.dimensions);
@@ -21,7 +27,7 @@ impl<S: Surface> Search<'_, S> {
             for knob in knobs {
                 without[knob] = present[knob];
             }
-            self.do_without(without)?;
+            kept *= self.do_without(without, kept)?;
         }
         Ok(())
     }
@@ -43,44 +49,45 @@ impl<S: Surface> Search<'_, S> {
     }
 
     /// Races a point with one change less against what was found; it is what was found from now on, unless
-    /// it is worse.
-    fn do_without(&mut self, without: Point) -> Result<(), S::Error> {
+    /// it is worse, or so much as is `kept` of what was found first. Which part of it this keeps.
+    fn do_without(&mut self, without: Point, kept: f64) -> Result<f64, S::Error> {
         let found = self.incumbent.clone();
         let mut ratios = Vec::new();
         let mut standing = Standing::Open;
         while standing == Standing::Open && self.affords(2, self.search_end()) {
             let Some(ratio) = self.pair(ratios.len(), &without, &found)? else {
-                return Ok(());
+                return Ok(1.0);
             };
             ratios.push(ratio);
-            standing = Estimate::of(&ratios).map_or(Standing::Open, |ratio| stands(&ratio));
+            standing = Estimate::of(&ratios).map_or(Standing::Open, |it| stands(&it, kept));
         }
+        let Some(ratio) = Estimate::of(&ratios) else {
+            return Ok(1.0);
+        };
         if standing == Standing::Spared {
             self.incumbent.clone_from(&without);
         }
-        if let Some(ratio) = Estimate::of(&ratios) {
-            self.found(Step::Raced {
-                from: found,
-                to: without,
-                ratio,
-                standing,
-            });
-        }
-        Ok(())
+        self.found(Step::Raced {
+            from: found,
+            to: without,
+            ratio,
+            standing,
+        });
+        Ok(match standing {
+            Standing::Spared => ratio.median.min(1.0),
+            _ => 1.0,
+        })
     }
 }
 
 /// How what is without a change stands: it is worse, or it is not, or that is not clear yet.
-fn stands(ratio: &Estimate) -> Standing {
-    let worse = 1.0 - LEAST_GAIN;
+fn stands(ratio: &Estimate, kept: f64) -> Standing {
+    let is_as_good = ratio.median >= 1.0 - LEAST_GAIN;
+    let gives_up_little = ratio.median * kept >= 1.0 - MOST_GIVEN_UP;
     match ratio.figures {
-        0..FIRST_PAIRS => Standing::Open,
-        FIRST_PAIRS..LEAST_FIGURES if ratio.high <= worse => Standing::Lost,
-        FIRST_PAIRS..LEAST_FIGURES => Standing::Open,
-        _ if ratio.is_surely_below(1.0) && ratio.median <= worse => Standing::Lost,
-        _ if ratio.median >= 1.0 => Standing::Spared,
-        figures if figures < MOST_PAIRS => Standing::Open,
-        _ if ratio.median > worse => Standing::Spared,
-        _ => Standing::Lost,
+        LEAST_FIGURES.. if ratio.is_surely_below(1.0) => Standing::Lost,
+        PAIRS.. if is_as_good && gives_up_little => Standing::Spared,
+        PAIRS.. => Standing::Lost,
+        _ => Standing::Open,
     }
 }

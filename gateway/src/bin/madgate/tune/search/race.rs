@@ -12,9 +12,9 @@ const LEAST_PROMISE_BEFORE_OTHERS: f64 = 1.0 + LEAST_GAIN;
 /// and than many races.
 const RACES_BEFORE_OTHERS: usize = 2;
 /// After so many pairs, who is not ahead is out.
-pub(super) const FIRST_PAIRS: usize = 3;
+const FIRST_PAIRS: usize = 3;
 /// After so many, who is not surely ahead is out.
-pub(super) const MOST_PAIRS: usize = 16;
+const MOST_PAIRS: usize = 16;
 
 /// How a race stands, or how it ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

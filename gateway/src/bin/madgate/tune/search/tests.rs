@@ -211,6 +211,32 @@ fn what_won_by_luck_is_taken_back_and_what_gains_stays() {
 }
 
 #[test]
+fn what_gains_little_is_seldom_taken_back() {
+    let flat = [1.0; 4];
+    let small = [1.0, 1.03];
+    let factors: [&[f64]; 12] = [
+        &small, &small, &small, &small, &small, &small, &small, &small, &flat, &flat, &flat, &flat,
+    ];
+    let mut kept = Vec::new();
+    let mut taken_back = 0;
+    for seed in 0..20 {
+        let mut surface = Made::new(&factors, 0.02, seed);
+        let (point, outcome) = surface.searched(3600);
+        kept.push(surface.truth(&point) / surface.best());
+        let gained = |step: &&Step| match step {
+            Step::Raced {
+                from, to, standing, ..
+            } => *standing == Standing::Spared && surface.truth(to) < surface.truth(from),
+            _ => false,
+        };
+        taken_back += outcome.steps.iter().filter(gained).count();
+    }
+    let kept = crate::statistics::median(&kept).unwrap();
+    assert!(kept > 0.97, "{kept} of the best");
+    assert!(taken_back <= 4, "{taken_back} gains given up");
+}
+
+#[test]
 fn two_knobs_that_were_traded_are_taken_back_together() {
     let mut surface = Made::new(&[&[1.0; 3], &[1.0; 3], &[1.0; 2]], 0.01, 1);
     let dimensions = surface.dimensions();
