@@ -51,8 +51,8 @@ pub(super) const LINGER_BYTES: usize = 1024;
 /// How long resolving a host name may take.
 pub const RESOLVING_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Threads that resolve host names.
-pub(super) const RESOLVERS: usize = 2;
+/// Threads that resolve host names: so many that take long keep others waiting.
+pub(super) const RESOLVERS: usize = 8;
 
 /// Names that wait to be resolved.
 pub(super) const NAMES_WAITING_MOST: usize = 256;

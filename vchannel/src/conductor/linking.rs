@@ -35,8 +35,9 @@ impl Agent {
         })?;
         let tuning = cluster.network(network).tuning.clone();
         if resolver::needs_resolving(&endpoint) {
-            self.dials.begin_resolving(attempt, now + RESOLVING_TIMEOUT);
-            return self.resolver.start(attempt, endpoint, tuning);
+            let until = now + RESOLVING_TIMEOUT;
+            self.dials.begin_resolving(attempt, until);
+            return self.resolver.start(attempt, until, endpoint, tuning);
         }
         let connections = resolver::connect(&endpoint, &tuning)?;
         self.meet(attempt, connections, now);

@@ -4,6 +4,7 @@
 use std::io;
 use std::net::IpAddr;
 use std::thread;
+use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use madgate_tm::{Endpoint, Stranger, Tuning, Waker};
@@ -37,11 +38,13 @@ pub(super) struct Resolver {
     answers: Sender<Answer>,
     done: Receiver<Answer>,
     waker: Waker,
-    is_started: bool,
+    threads: usize,
 }
 
 struct Job {
     attempt: Attempt,
+    /// Nobody waits for it any longer then.
+    until: Instant,
     endpoint: Endpoint,
     tuning: Tuning,
 }
@@ -58,35 +61,44 @@ impl Resolver {
             answers,
             done,
             waker,
-            is_started: false,
+            threads: 0,
         }
     }
 
-    /// Resolves and connects; the answer comes later, and the poller is woken.
+    /// Resolves and connects; the answer comes later, and the poller is woken. There is none where its
+    /// turn does not come before `until`.
     pub(super) fn start(
         &mut self,
         attempt: Attempt,
+        until: Instant,
         endpoint: Endpoint,
         tuning: Tuning,
     ) -> io::Result<()> {
-        if !self.is_started {
-            for _ in 0..RESOLVERS {
-                let (todo, answers, waker) =
-                    (self.todo.clone(), self.answers.clone(), self.waker.clone());
-                thread::Builder::new()
-                    .name("madgate-resolver".to_owned())
-                    .spawn(move || resolve(&todo, &answers, &waker))?;
+        while self.threads < RESOLVERS {
+            match self.spawn() {
+                Ok(()) => self.threads += 1,
+                // Fewer will do, and the next name tries again.
+                Err(_) if self.threads > 0 => break,
+                Err(error) => return Err(error),
             }
-            self.is_started = true;
         }
         let job = Job {
             attempt,
+            until,
             endpoint,
             tuning,
         };
         self.jobs
             .try_send(job)
             .map_err(|_| io::Error::other("too many host names wait to be resolved"))
+    }
+
+    fn spawn(&self) -> io::Result<()> {
+        let (todo, answers, waker) = (self.todo.clone(), self.answers.clone(), self.waker.clone());
+        thread::Builder::new()
+            .name("madgate-resolver".to_owned())
+            .spawn(move || resolve(&todo, &answers, &waker))?;
+        Ok(())
     }
 
     /// The next answer.
@@ -97,6 +109,10 @@ impl Resolver {
 
 fn resolve(todo: &Receiver<Job>, answers: &Sender<Answer>, waker: &Waker) {
     while let Ok(job) = todo.recv() {
+        if Instant::now() >= job.until {
+            // It was given up while names in front of it took their time.
+            continue;
+        }
         let answer = (job.attempt, connect(&job.endpoint, &job.tuning));
         if answers.send(answer).is_err() {
             return;

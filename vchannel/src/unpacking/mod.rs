@@ -114,8 +114,9 @@ impl<'a> Unpacking<'a> {
     /// [`end_unpacking`](Self::end_unpacking) returns. Its size is that of `into`.
     ///
     /// # Errors
-    /// None now: what is wrong with the block is said when the message ends, or when a
-    /// later block is unpacked that has to be there at once.
+    /// [`UnpackError::Failed`] after an error that ended the message. What is wrong with the block is
+    /// said when the message ends, or when a later block is unpacked that has to be there at once;
+    /// where more blocks were lent behind it by then, that ends the message.
     #[inline]
     pub fn unpack_cheaper(&mut self, into: &'a mut [u8]) -> Result<(), UnpackError> {
         self.reading.unpack_cheaper(into)

@@ -221,8 +221,14 @@ impl<'a> Reading<'a> {
 
     #[inline(never)]
     fn fill_lent(&mut self) -> Result<(), UnpackError> {
-        for block in std::mem::take(&mut self.kept) {
-            self.fill(block, ReceiveMode::Cheaper)?;
+        let mut blocks = std::mem::take(&mut self.kept).into_iter();
+        while let Some(block) = blocks.next() {
+            let filled = self.fill(block, ReceiveMode::Cheaper);
+            if filled.is_err() && blocks.len() > 0 {
+                // The right call would come behind those that were lent after the wrong one.
+                self.state = State::Failed;
+            }
+            filled?;
         }
         Ok(())
     }

@@ -67,6 +67,33 @@ fn another_size_or_mode_is_named_and_the_right_call_can_follow() {
 }
 
 #[test]
+fn a_wrong_block_with_others_lent_behind_it_ends_the_message() {
+    let nodes = Nodes::open(ALL[0], 2, "");
+    let there = nodes.channel(1);
+    let blocks = vec![
+        (pattern(1, 4), Cheaper),
+        (pattern(2, 8), Cheaper),
+        (pattern(3, 8), Cheaper),
+    ];
+    let thread = send(&nodes, 0, 1, blocks);
+    let (mut wrong, mut behind) = ([0; 8], [0; 8]);
+    let mut unpacking = there.begin_unpacking().expect("begins");
+    unpacking.unpack_cheaper(&mut wrong).expect("is kept");
+    unpacking.unpack_cheaper(&mut behind).expect("is kept");
+    let there_is = block(4, Cheaper);
+    let error = unpacking.unpack_owned(8, Cheaper).map(drop);
+    assert_eq!(mismatch(error), (0, there_is, block(8, Cheaper)));
+    // Whatever came now would be taken for the block behind.
+    let error = unpacking.unpack_owned(8, Cheaper).map(drop);
+    assert!(
+        matches!(error, Err(UnpackError::Failed { .. })),
+        "{error:?}"
+    );
+    drop(unpacking);
+    thread.join().expect("sends");
+}
+
+#[test]
 fn what_is_wrong_with_a_cheaper_block_is_said_where_it_has_to_be_there() {
     let nodes = Nodes::open(ALL[0], 2, "");
     let there = nodes.channel(1);

@@ -6,6 +6,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -126,9 +127,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
 
 /// A progress bar; an invisible one where no terminal shows it.
 fn bar(sources: &[Source]) -> ProgressBar {
-    let bar = ProgressBar::new(0);
+    let bar = ProgressBar::no_length();
     if !bar.is_hidden() {
-        bar.set_length(Source::total_bytes(sources));
+        // A large tree takes long to count: the copy does not wait for that.
+        let (counted, sources) = (bar.clone(), sources.to_vec());
+        let count = move || counted.set_length(Source::total_bytes(&sources));
+        let thread = thread::Builder::new().name("madgate-count".to_owned());
+        // Without one, how much there is stays unknown.
+        let _ = thread.spawn(count);
         let template = "{bar:30} {percent:>3} %  {decimal_bytes} of {decimal_total_bytes}  {decimal_bytes_per_sec}  {eta} left";
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);

@@ -75,14 +75,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     if let Some(file) = &arguments.stats_json {
         let read = inputs(&arguments.cluster, &cluster);
         keep_apart(("--stats-json", file), &read)?;
+        // Where that cannot be, it is said at once.
+        stats::try_out(file).or_fail(|| cannot_write(file))?;
     }
     let start = |cluster: &Arc<Cluster>| Forwarder::start(cluster, arguments, &trials);
     let mut forwarder = Tunable::start(&trials, &cluster, start)?;
     if let Some(file) = &arguments.stats_json {
-        // Where that cannot be, it is said at once. Not before the gateway has started: the counters of
-        // one that runs already may be there.
+        // Not before the gateway has started: the counters of one that runs already may be there.
         stats::write(file, &counters_of(forwarder.node()).unwrap_or_default())
-            .or_fail(|| format!("cannot write the counters to {}", file.display()))?;
+            .or_fail(|| cannot_write(file))?;
     }
     let between = networks(&cluster, name);
     print(&format!(
@@ -154,6 +155,10 @@ fn watch<'a>(
             before = counters_of(forwarder.node()).unwrap_or_default();
         }
     }
+}
+
+fn cannot_write(file: &Path) -> String {
+    format!("cannot write the counters to {}", file.display())
 }
 
 /// What a node counts, while it runs.

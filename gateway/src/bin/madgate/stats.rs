@@ -146,26 +146,13 @@ fn micros(time: Duration) -> f64 {
 /// a pipe that somebody reads, as it is.
 pub(crate) fn write(path: &Path, counters: &Counters) -> io::Result<()> {
     let text = format!("{}\n", object(counters));
+    if is_no_file(path) {
+        return open_as_it_is(path)?.write_all(text.as_bytes());
+    }
     // A link stays one.
     let path = behind_links(path)?;
-    if fs::metadata(&path).is_ok_and(|present| !present.is_file()) {
-        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = rustix::fs::open(&path, flags, Mode::empty())?;
-        return File::from(file).write_all(text.as_bytes());
-    }
     let beside = beside(&path);
-    // What a process left there that was killed; only one writes the file.
-    if let Err(error) = fs::remove_file(&beside)
-        && error.kind() != io::ErrorKind::NotFound
-    {
-        return Err(error);
-    }
-    let mut options = File::options();
-    let written = options
-        .write(true)
-        .create_new(true)
-        .mode(MODE)
-        .open(&beside)
+    let written = make_anew(&beside)
         .and_then(|mut file| file.write_all(text.as_bytes()))
         .and_then(|()| fs::rename(&beside, &path));
     if written.is_err() {
@@ -173,6 +160,39 @@ pub(crate) fn write(path: &Path, counters: &Counters) -> io::Result<()> {
         let _ = fs::remove_file(&beside);
     }
     written
+}
+
+/// Finds out whether [`write`] could write there, and leaves what is there as it is.
+pub(crate) fn try_out(path: &Path) -> io::Result<()> {
+    if is_no_file(path) {
+        return open_as_it_is(path).map(drop);
+    }
+    let beside = beside(&behind_links(path)?);
+    make_anew(&beside)?;
+    fs::remove_file(&beside)
+}
+
+/// Whether something else than a file is there: also what has no name, such as the other end of
+/// `/dev/stdout`.
+fn is_no_file(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|present| !present.is_file())
+}
+
+fn open_as_it_is(path: &Path) -> io::Result<File> {
+    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::empty())?;
+    Ok(File::from(file))
+}
+
+fn make_anew(path: &Path) -> io::Result<File> {
+    // What a process left there that was killed; only one writes the file.
+    if let Err(error) = fs::remove_file(path)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        return Err(error);
+    }
+    let mut options = File::options();
+    options.write(true).create_new(true).mode(MODE).open(path)
 }
 
 /// The name that a file has until it is whole: always the same, so that a process that is killed
@@ -317,7 +337,34 @@ mod tests {
 
     use rustix::fs::{CWD, FileType, mknodat};
 
+    use std::io::Read as _;
+    use std::os::fd::AsRawFd as _;
+
     use super::*;
+
+    #[test]
+    fn what_has_no_name_is_written_as_it_is() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        let path = format!("/dev/fd/{}", writer.as_raw_fd());
+        try_out(Path::new(&path)).unwrap();
+        write(Path::new(&path), &Counters::default()).unwrap();
+        drop(writer);
+        let mut written = String::new();
+        reader.read_to_string(&mut written).unwrap();
+        let written: Value = serde_json::from_str(&written).unwrap();
+        assert_eq!(written["frames"], 0);
+    }
+
+    #[test]
+    fn a_file_that_is_tried_out_stays_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("counters.json");
+        fs::write(&path, "of another gateway").unwrap();
+        try_out(&path).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "of another gateway");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        assert!(try_out(&folder.path().join("nowhere/counters.json")).is_err());
+    }
 
     #[test]
     fn a_file_is_replaced_whole_and_a_link_stays_one() {

@@ -108,10 +108,12 @@ impl Opened {
         operations: usize,
         receives: usize,
     ) -> Result<Self, FabricError> {
-        let mut endpoint = make_endpoint(domain)?;
+        // Where something fails here, what was made last is closed first.
         let addresses = make_addresses(domain)?;
+        let mut endpoint = make_endpoint(domain)?;
         let calls = Calls::of(domain, &endpoint, &addresses)?;
-        // SAFETY: both are closed after the endpoint, as the fields of the result are.
+        // SAFETY: both are closed after the endpoint: here, as what was made before it, and later, as the
+        // fields of the result behind it.
         unsafe { endpoint.bind(&addresses, 0) }
             .map_err(|error| domain.failed("fi_ep_bind", error))?;
         // SAFETY: as above.

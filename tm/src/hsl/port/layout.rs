@@ -39,6 +39,7 @@ use crate::hsl::layout::{MEMORY_BYTES_MAX, REGISTERED_AT, REQUESTS_MAX, receiver
 use crate::hsl::message::GROUP;
 use crate::local::greeting::{Dialect, TERMS_BYTES};
 use crate::local::loans::Row;
+use crate::local::memory::FETCHED_BYTES;
 
 /// What greetings begin with.
 pub(super) const DIALECT: Dialect = Dialect {
@@ -183,10 +184,10 @@ impl Geometry {
         (self.staging_row().end(), bytes)
     }
 
-    /// All of the side's memory.
+    /// All of the side's memory, in whole lines of it: more may be put behind.
     pub(in crate::hsl) fn memory_bytes(self) -> usize {
         let (at, bytes) = self.arena();
-        at + bytes
+        (at + bytes).next_multiple_of(FETCHED_BYTES)
     }
 
     /// The list that the other side writes, where a card of this host does.

@@ -98,6 +98,11 @@ pub(crate) enum BeginError {
     /// The file system says no.
     #[error("{0}: {1}")]
     Io(Beneath, String),
+    /// Somebody has moved or replaced the folder that is served.
+    #[error(
+        "{0} is another folder than when this node began to serve it, or is gone: restart that node"
+    )]
+    Moved(String),
 }
 
 /// A message that no correct sender sends at this point.
@@ -109,6 +114,9 @@ impl Reception {
     /// Finds out where the copy goes, and makes the folders on the way that are missing.
     pub(crate) fn begin(root: Arc<Root>, many: bool, path: &[u8]) -> Result<Self, BeginError> {
         let wants_folder = many || path.ends_with(b"/");
+        if !root.is_in_place() {
+            return Err(BeginError::Moved(root.path().display().to_string()));
+        }
         let path_bytes = path.len();
         let path = Beneath::parse(path)?;
         let io = |error: io::Error| BeginError::Io(path.clone(), words(&error));

@@ -4,10 +4,11 @@
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, RawMode, fchmod, fsync, mkdirat, open, openat, statat,
+    AtFlags, FileType, Mode, OFlags, RawMode, Stat, fchmod, fstat, fsync, mkdirat, open, openat,
+    stat, statat,
 };
 use rustix::io::Errno;
 
@@ -30,6 +31,7 @@ const FOLDER_FLAGS: OFlags = OFlags::RDONLY
 #[derive(Debug)]
 pub(crate) struct Root {
     folder: OwnedFd,
+    path: PathBuf,
     /// What is being received in it.
     pub(crate) unfinished: Unfinished,
 }
@@ -53,8 +55,21 @@ impl Root {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self {
             folder: open(path, flags, Mode::empty())?,
+            path: path.to_owned(),
             unfinished: Unfinished::default(),
         })
+    }
+
+    /// Where it was opened.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether it is still what is at its path: others look there for what is received.
+    pub(crate) fn is_in_place(&self) -> bool {
+        let identity = |stat: Stat| (stat.st_dev, stat.st_ino);
+        let opened = fstat(&self.folder).map(identity);
+        opened.is_ok() && stat(&self.path).map(identity) == opened
     }
 
     /// Opens the folder at `path`.
@@ -142,7 +157,12 @@ pub(crate) fn make_folder(
         Err(Errno::EXIST) => false,
         Err(error) => return Err(error.into()),
     };
-    Ok((open_folder(parent, name)?, made))
+    let folder = open_folder(parent, name)?;
+    if made {
+        // Whatever the umask: a copy that breaks off leaves it so, and the next one finds it there.
+        set_mode(&folder, mode | FILLING)?;
+    }
+    Ok((folder, made))
 }
 
 /// Sets the permission bits of a file or folder, regardless of the umask.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
@@ -89,7 +89,7 @@ pub(crate) enum SendError<E: std::error::Error + 'static> {
     Refused(String),
     /// The receiver is not known to be gone, and says nothing.
     #[error(
-        "nothing was heard for {}: the process there is stopped; or a network on the way is cut, or lets no answers through, and the log of a gateway says where",
+        "nothing was heard for {}: the process there is stopped, or serves nobody (`madgate serve`); or a network on the way is cut, or lets no answers through, and the log of a gateway says where",
         format_duration(*.0)
     )]
     Silent(Duration),
@@ -226,21 +226,29 @@ impl<P: Peer, F: FnMut(u64)> Sender<'_, P, F> {
 
     /// Passes on what is read, until that is all.
     fn pass_on(&mut self, outgoing: &Receiver<Outgoing>) -> Result<(), SendError<P::Error>> {
+        let mut said = Instant::now();
         loop {
             match outgoing.recv_timeout(self.ask_after()) {
-                Ok(outgoing) => self.outgoing(outgoing)?,
-                // What is copied is slow to read; the receiver hears that this is still here, and
-                // may say that it is not.
-                Err(RecvTimeoutError::Timeout) => {
-                    self.take_replies()?;
-                    self.peer.send(&Request::Ask).map_err(SendError::Peer)?;
+                Ok(outgoing) => {
+                    if self.outgoing(outgoing)? {
+                        said = Instant::now();
+                    }
                 }
+                Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            }
+            // What is copied is slow to read, or much of it cannot be read; the receiver hears that this
+            // is still here, and may say that it is not.
+            if said.elapsed() >= self.ask_after() {
+                self.take_replies()?;
+                self.peer.send(&Request::Ask).map_err(SendError::Peer)?;
+                said = Instant::now();
             }
         }
     }
 
-    fn outgoing(&mut self, outgoing: Outgoing) -> Result<(), SendError<P::Error>> {
+    /// Returns whether something was sent.
+    fn outgoing(&mut self, outgoing: Outgoing) -> Result<bool, SendError<P::Error>> {
         let (request, begins) = match outgoing {
             Outgoing::Request { request, begins } => (request, begins),
             Outgoing::Problem {
@@ -253,7 +261,7 @@ impl<P: Peer, F: FnMut(u64)> Sender<'_, P, F> {
                 if !is_reported {
                     self.report.fail(path, reason);
                 }
-                return Ok(());
+                return Ok(false);
             }
         };
         if let Some(Begins { entry, path, kind }) = begins {
@@ -284,7 +292,7 @@ impl<P: Peer, F: FnMut(u64)> Sender<'_, P, F> {
         }
         self.request(&request)?;
         (self.progress)(chunk);
-        Ok(())
+        Ok(true)
     }
 
     /// Sends a message as soon as the window has room for it.

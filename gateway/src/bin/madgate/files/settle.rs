@@ -121,18 +121,22 @@ fn sync(batch: &[Complete]) -> Vec<io::Result<()>> {
     }
     let share = batch.len().div_ceil(SYNC_THREADS);
     thread::scope(|scope| {
-        let threads: Vec<_> = batch
-            .chunks(share)
-            .map(|share| scope.spawn(|| share.iter().map(Complete::sync).collect::<Vec<_>>()))
-            .collect();
+        let sync_all = |share: &[Complete]| share.iter().map(Complete::sync).collect::<Vec<_>>();
+        let begin = |share| {
+            let thread = thread::Builder::new().name("madgate-sync".to_owned());
+            thread.spawn_scoped(scope, move || sync_all(share))
+        };
+        let threads: Vec<_> = batch.chunks(share).map(begin).collect();
         threads
             .into_iter()
             .zip(batch.chunks(share))
-            .flat_map(|(thread, share)| {
-                thread.join().unwrap_or_else(|_| {
+            .flat_map(|(thread, share)| match thread {
+                Ok(thread) => thread.join().unwrap_or_else(|_| {
                     let failed = || Err(io::Error::other("a thread that syncs has failed"));
                     share.iter().map(|_| failed()).collect()
-                })
+                }),
+                // The system has no more threads to give.
+                Err(_) => sync_all(share),
             })
             .collect()
     })

@@ -117,15 +117,20 @@ impl Temporary {
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         for _ in 0..ATTEMPTS {
             let name = temporary_name(name);
+            // Before there is a file that somebody has to remove.
+            let held = folder.try_clone()?;
             let file = match openat(&folder, &name, flags, Mode::RUSR | Mode::WUSR) {
                 Ok(file) => file,
                 Err(Errno::EXIST) => continue,
                 Err(error) => return Err(error.into()),
             };
             let file: File = file.into();
-            let folder = folder.try_clone()?;
             let temporary = Self {
-                named: Arc::new(Named { folder, name, file }),
+                named: Arc::new(Named {
+                    folder: held,
+                    name,
+                    file,
+                }),
                 settled: false,
             };
             // A sweep that came between the two has locked, and perhaps removed it. Where files

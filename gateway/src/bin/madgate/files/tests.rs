@@ -527,3 +527,25 @@ fn sources_need_names_of_their_own() {
     assert!(Source::all(&[from.join("missing")]).is_err());
     assert!(Source::all(&[from.join("a/..")]).is_ok());
 }
+
+#[test]
+fn a_served_folder_that_was_moved_or_replaced_receives_nothing_more() {
+    let place = tempfile::tempdir().unwrap();
+    let [served, elsewhere] = ["in", "elsewhere"].map(|name| place.path().join(name));
+    fs::create_dir(&served).unwrap();
+    let root = Arc::new(Root::open(&served).unwrap());
+    let begin = || Reception::begin(Arc::clone(&root), false, b"x").map(drop);
+    begin().unwrap();
+    fs::rename(&served, &elsewhere).unwrap();
+    let gone = begin().unwrap_err();
+    fs::create_dir(&served).unwrap();
+    let replaced = begin().unwrap_err();
+    for refused in [gone, replaced] {
+        let told = refused.to_string();
+        assert!(told.contains("restart that node"), "{told}");
+    }
+    // Where others look for it, it is received again.
+    fs::remove_dir(&served).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, &served).unwrap();
+    begin().unwrap();
+}

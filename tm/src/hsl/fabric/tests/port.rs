@@ -222,6 +222,18 @@ fn what_nothing_was_posted_for_goes_into_buffers_and_then_waits() {
 }
 
 #[test]
+fn an_arena_is_as_large_as_what_can_be_allocated() {
+    for (arena_bytes, capacity) in [(0, 0), (100, 0), ((1 << 20) + 1, 1 << 20)] {
+        let tuning = PortTuning {
+            arena_bytes,
+            ..tuning()
+        };
+        let Some(ports) = usual(&tuning) else { return };
+        assert_eq!(ports[0].arena().capacity(), capacity);
+    }
+}
+
+#[test]
 fn an_arena_that_is_exhausted_leaves_other_memory_and_comes_back() {
     let small = PortTuning {
         arena_bytes: 1 << 17,
