@@ -6,6 +6,8 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
 use madgate_vchannel::Cluster;
+use rustix::fs::{XattrFlags, fsetxattr};
+use rustix::io::Errno;
 use tempfile::NamedTempFile;
 
 use crate::failure::{Context, Failure};
@@ -79,7 +81,8 @@ impl Target {
         }
         let mut beside = file_in(&self.folder).or_fail(what)?;
         if let Ok(present) = fs::metadata(&self.path) {
-            let refused = make_alike(&beside, &present).or_fail(what);
+            let alike = make_alike(&beside, &present).and_then(|()| copy_acl(&self.path, &beside));
+            let refused = alike.or_fail(what);
             refused.map_err(|failure| failure.advising(OF_ANOTHER))?;
         }
         beside.write_all(text.as_bytes()).or_fail(what)?;
@@ -193,6 +196,21 @@ fn make_alike(file: &NamedTempFile, present: &fs::Metadata) -> io::Result<()> {
     file.set_permissions(present.permissions())
 }
 
+/// Where the system keeps who else may read or write a file, and how much of that there is at most.
+const ACL: &str = "system.posix_acl_access";
+const ACL_BYTES_MOST: usize = 64 << 10;
+
+/// Lets those read and write `file` who may by the access control list of what is at `path`.
+fn copy_acl(path: &Path, file: &NamedTempFile) -> io::Result<()> {
+    let mut list = Vec::with_capacity(ACL_BYTES_MOST);
+    match rustix::fs::getxattr(path, ACL, rustix::buffer::spare_capacity(&mut list)) {
+        Ok(_) => Ok(fsetxattr(file.as_file(), ACL, &list, XattrFlags::empty())?),
+        // There is none, or there are none here.
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::chown;
@@ -209,6 +227,37 @@ mod tests {
             .collect();
         names.sort();
         names
+    }
+
+    #[test]
+    fn who_may_read_a_file_by_a_list_may_read_the_new_one() {
+        // Version 2; tag, rights and number of the owner, user 1001, the group, the mask, others.
+        let entries: [(u16, u16, u32); 5] = [
+            (0x01, 6, u32::MAX),
+            (0x02, 4, 1001),
+            (0x04, 4, u32::MAX),
+            (0x10, 4, u32::MAX),
+            (0x20, 0, u32::MAX),
+        ];
+        let mut list = 2_u32.to_le_bytes().to_vec();
+        for (tag, rights, number) in entries {
+            list.extend_from_slice(&tag.to_le_bytes());
+            list.extend_from_slice(&rights.to_le_bytes());
+            list.extend_from_slice(&number.to_le_bytes());
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        fs::write(&file, "old").unwrap();
+        let opened = fs::File::open(&file).unwrap();
+        if let Err(error) = fsetxattr(&opened, ACL, &list, XattrFlags::empty()) {
+            eprintln!("skipped: no access control lists here: {error}");
+            return;
+        }
+        Target::prepare(&file, None).unwrap().write("new").unwrap();
+        let mut there = Vec::with_capacity(ACL_BYTES_MOST);
+        rustix::fs::getxattr(&file, ACL, rustix::buffer::spare_capacity(&mut there)).unwrap();
+        assert_eq!(there, list);
+        assert_eq!(fs::read_to_string(&file).unwrap(), "new");
     }
 
     #[test]
