@@ -162,7 +162,7 @@ pub(crate) fn write(path: &Path, counters: &Counters) -> io::Result<()> {
     written
 }
 
-/// Finds out whether [`write`] could write there, and leaves what is there as it is.
+/// Finds out whether [`write()`] could write there, and leaves what is there as it is.
 pub(crate) fn try_out(path: &Path) -> io::Result<()> {
     if is_no_file(path) {
         return open_as_it_is(path).map(drop);
