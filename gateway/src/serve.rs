@@ -194,6 +194,9 @@ impl Engine {
             if held_until.is_some() && before.is_none_or(|until| until <= now) {
                 add(&hub.tally.held_back, 1);
             }
+        } else if output.held_until.is_some_and(|until| until <= now) {
+            // It waits for room in the lanes now, which is looked for in another way.
+            output.held_until = None;
         }
         if !has_turn {
             ask(transit.pass_turns(link.transit));
@@ -303,6 +306,25 @@ mod tests {
         for _ in 0..5 {
             engine.serve(&link, &mut Touched::default(), &mut watch);
             assert_eq!(held_back(), 1);
+        }
+    }
+
+    #[test]
+    fn what_was_held_back_waits_for_lanes_that_take_nothing_and_for_no_time() {
+        let fixture = Fixture::slow();
+        let link = fixture.link();
+        let engine = &fixture.engine;
+        let spent = Arc::clone(&engine.networks[1].receiver_spent);
+        let mut watch = Stopwatch::new(engine.clock, spent);
+        let mut output = engine.hold(&link);
+        output.urgent.is_blocked = true;
+        output.bulk.is_blocked = true;
+        for (until, is_kept) in [(Time(0), false), (Time(u64::MAX), true)] {
+            output.held_until = Some(until);
+            drop(output);
+            engine.serve(&link, &mut Touched::default(), &mut watch);
+            output = engine.hold(&link);
+            assert_eq!(output.held_until.is_some(), is_kept, "{until:?}");
         }
     }
 

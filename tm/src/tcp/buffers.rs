@@ -93,6 +93,14 @@ mod tests {
             is_better_set(256 << 10, common, Some(6 * MIB)),
             "nearly had"
         );
+        // 4 and 9 of what is asked for are in the same proportion to 6.
+        for (bytes, is_set) in [(3 * MIB - 1, true), (3 * MIB, false), (3 * MIB + 1, false)] {
+            assert_eq!(
+                is_better_set(bytes, Some(4 * MIB), Some(9 * MIB)),
+                is_set,
+                "{bytes}"
+            );
+        }
         assert!(is_better_set(2 * MIB, None, Some(6 * MIB)), "unknown");
         assert!(is_better_set(2 * MIB, common, None), "unknown");
     }

@@ -130,17 +130,26 @@ fn bar(sources: &[Source]) -> ProgressBar {
     let bar = ProgressBar::no_length();
     if !bar.is_hidden() {
         // A large tree takes long to count: the copy does not wait for that.
+        if let Ok(style) = ProgressStyle::with_template("{decimal_bytes}  {decimal_bytes_per_sec}")
+        {
+            bar.set_style(style);
+        }
         let (counted, sources) = (bar.clone(), sources.to_vec());
-        let count = move || counted.set_length(Source::total_bytes(&sources));
+        let count = move || show_total(&counted, Source::total_bytes(&sources));
         let thread = thread::Builder::new().name("madgate-count".to_owned());
         // Without one, how much there is stays unknown.
         let _ = thread.spawn(count);
-        let template = "{bar:30} {percent:>3} %  {decimal_bytes} of {decimal_total_bytes}  {decimal_bytes_per_sec}  {eta} left";
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style);
-        }
     }
     bar
+}
+
+/// How much there is, once that is known.
+fn show_total(bar: &ProgressBar, bytes: u64) {
+    let template = "{bar:30} {percent:>3} %  {decimal_bytes} of {decimal_total_bytes}  {decimal_bytes_per_sec}  {eta} left";
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar.set_length(bytes);
 }
 
 /// Says what was copied, on stdout when that is everything; else on stderr, with what was not.

@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
 use madgate_vchannel::Cluster;
-use rustix::fs::{XattrFlags, fsetxattr};
+use rustix::fs::{XattrFlags, fremovexattr, fsetxattr};
 use rustix::io::Errno;
 use tempfile::NamedTempFile;
 
@@ -56,7 +56,8 @@ impl Target {
         // Not kept: who is killed while it measures leaves nothing.
         let beside = file_in(&folder).or_fail(what)?;
         if let Some(present) = present {
-            let refused = make_alike(&beside, &present).or_fail(what);
+            let alike = make_alike(&beside, &present).and_then(|()| copy_acl(&path, &beside));
+            let refused = alike.or_fail(what);
             refused.map_err(|failure| failure.advising(OF_ANOTHER))?;
         }
         Ok(Self {
@@ -205,8 +206,13 @@ fn copy_acl(path: &Path, file: &NamedTempFile) -> io::Result<()> {
     let mut list = Vec::with_capacity(ACL_BYTES_MOST);
     match rustix::fs::getxattr(path, ACL, rustix::buffer::spare_capacity(&mut list)) {
         Ok(_) => Ok(fsetxattr(file.as_file(), ACL, &list, XattrFlags::empty())?),
-        // There is none, or there are none here.
-        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
+        // There is none: the folder may have given the new file one.
+        Err(Errno::NODATA) => match fremovexattr(file.as_file(), ACL) {
+            Ok(()) | Err(Errno::NODATA) => Ok(()),
+            Err(error) => Err(error.into()),
+        },
+        // There are none here.
+        Err(Errno::OPNOTSUPP) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use madgate_gateway::{Counters, NetworkCounters, PipelineCounters, StageTimes};
 use madgate_tm::hsl;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Access, Mode, OFlags, access};
 use rustix::process::geteuid;
 use serde_json::{Value, json};
 
@@ -152,7 +152,18 @@ pub(crate) fn write(path: &Path, counters: &Counters) -> io::Result<()> {
     // A link stays one.
     let path = behind_links(path)?;
     let beside = beside(&path);
-    let written = make_anew(&beside)
+    // What a process left there that was killed; only one writes the file.
+    if let Err(error) = fs::remove_file(&beside)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        return Err(error);
+    }
+    let mut options = File::options();
+    let written = options
+        .write(true)
+        .create_new(true)
+        .mode(MODE)
+        .open(&beside)
         .and_then(|mut file| file.write_all(text.as_bytes()))
         .and_then(|()| fs::rename(&beside, &path));
     if written.is_err() {
@@ -165,11 +176,15 @@ pub(crate) fn write(path: &Path, counters: &Counters) -> io::Result<()> {
 /// Finds out whether [`write()`] could write there, and leaves what is there as it is.
 pub(crate) fn try_out(path: &Path) -> io::Result<()> {
     if is_no_file(path) {
-        return open_as_it_is(path).map(drop);
+        // Not opened: who reads a pipe would find its end when that is closed again.
+        return Ok(access(path, Access::WRITE_OK)?);
     }
-    let beside = beside(&behind_links(path)?);
-    make_anew(&beside)?;
-    fs::remove_file(&beside)
+    let path = behind_links(path)?;
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    // Under a name of its own: a gateway that runs may be writing beside it.
+    tempfile::tempfile_in(folder.unwrap_or(Path::new("."))).map(drop)
 }
 
 /// Whether something else than a file is there: also what has no name, such as the other end of
@@ -182,17 +197,6 @@ fn open_as_it_is(path: &Path) -> io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::empty())?;
     Ok(File::from(file))
-}
-
-fn make_anew(path: &Path) -> io::Result<File> {
-    // What a process left there that was killed; only one writes the file.
-    if let Err(error) = fs::remove_file(path)
-        && error.kind() != io::ErrorKind::NotFound
-    {
-        return Err(error);
-    }
-    let mut options = File::options();
-    options.write(true).create_new(true).mode(MODE).open(path)
 }
 
 /// The name that a file has until it is whole: always the same, so that a process that is killed

@@ -159,8 +159,10 @@ pub(crate) fn make_folder(
     };
     let folder = open_folder(parent, name)?;
     if made {
-        // Whatever the umask: a copy that breaks off leaves it so, and the next one finds it there.
-        set_mode(&folder, mode | FILLING)?;
+        // Whatever the umask: a copy that breaks off leaves it so, and the next one finds it there. What
+        // is received in it has its group, if the folder around it says so.
+        let inherited = Mode::from_raw_mode(fstat(&folder)?.st_mode) & Mode::SGID;
+        fchmod(&folder, bits(mode | FILLING) | inherited)?;
     }
     Ok((folder, made))
 }

@@ -14,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::read::AHEAD;
 use super::receive::Reception;
-use super::root::Root;
+use super::root::{Root, make_folder};
 use super::send::{ASK_AFTER, ASK_FIRST_AFTER, Peer, Report, SILENCE_MARGIN, SendError, send};
 use super::walk::Source;
 use super::wire::{CHUNK_BYTES, Reply, Request};
@@ -548,4 +548,18 @@ fn a_served_folder_that_was_moved_or_replaced_receives_nothing_more() {
     fs::remove_dir(&served).unwrap();
     std::os::unix::fs::symlink(&elsewhere, &served).unwrap();
     begin().unwrap();
+}
+
+#[test]
+fn a_folder_that_is_being_filled_has_its_rights_and_the_group_of_the_one_around_it() {
+    let parent = tempfile::tempdir().unwrap();
+    fs::set_permissions(parent.path(), fs::Permissions::from_mode(0o2755)).unwrap();
+    let opened = std::os::fd::OwnedFd::from(File::open(parent.path()).unwrap());
+    let (_, made) = make_folder(&opened, "new".as_ref(), 0o575).unwrap();
+    assert!(made);
+    let mode = || fs::metadata(parent.path().join("new")).unwrap().mode();
+    // The owner may write while it is filled, and a mask takes nothing away.
+    assert_eq!(mode() & 0o7777, 0o2775);
+    let (_, made) = make_folder(&opened, "new".as_ref(), 0o500).unwrap();
+    assert!(!made && mode() & 0o7777 == 0o2775, "it was there");
 }
