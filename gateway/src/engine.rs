@@ -1,8 +1,8 @@
 //! What the engine's threads share.
 //!
 //! One lock, [`Shared`], holds the flow table and the map of links. It is held for a batch of
-//! frames at a time, in a system call only where frames that wait, or whose link or flow has to, leave their pipe or
-//! slot, or are dropped, and taken after a link's output where both are needed, never before.
+//! frames at a time, and taken after a link's output where both are needed, never before. It is held
+//! in a system call only where a frame leaves its pipe or slot because it has to wait, or is dropped.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

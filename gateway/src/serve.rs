@@ -259,6 +259,11 @@ mod tests {
     use super::*;
     use crate::fixture::Fixture;
 
+    fn watch(fixture: &Fixture) -> Stopwatch {
+        let engine = &fixture.engine;
+        Stopwatch::new(engine.clock, Arc::clone(&engine.networks[1].receiver_spent))
+    }
+
     #[test]
     fn who_can_send_nothing_passes_its_turn_at_a_rate_on() {
         let fixture = Fixture::limited();
@@ -282,8 +287,7 @@ mod tests {
         );
         assert_eq!(sent, 1);
         fixture.wait_for(&other, 2);
-        let spent = Arc::clone(&engine.networks[1].receiver_spent);
-        let mut watch = Stopwatch::new(engine.clock, spent);
+        let mut watch = watch(&fixture);
         let mut touched = Touched::default();
         engine.serve(&other, &mut touched, &mut watch);
         engine.serve_all(&mut touched, &mut watch);
@@ -296,8 +300,7 @@ mod tests {
         let fixture = Fixture::slow();
         let link = fixture.link();
         let engine = &fixture.engine;
-        let spent = Arc::clone(&engine.networks[1].receiver_spent);
-        let mut watch = Stopwatch::new(engine.clock, spent);
+        let mut watch = watch(&fixture);
         let held_back = || engine.networks[1].tally.counters().held_back;
         for source in 0..3 {
             fixture.wait_for(&link, source);
@@ -314,8 +317,7 @@ mod tests {
         let fixture = Fixture::slow();
         let link = fixture.link();
         let engine = &fixture.engine;
-        let spent = Arc::clone(&engine.networks[1].receiver_spent);
-        let mut watch = Stopwatch::new(engine.clock, spent);
+        let mut watch = watch(&fixture);
         let mut output = engine.hold(&link);
         output.urgent.is_blocked = true;
         output.bulk.is_blocked = true;

@@ -31,8 +31,8 @@ const WAYS: [Way; 2] = [
     },
 ];
 
-/// Gives `socket` buffers for `bytes` in each direction, or leaves one to the kernel that would
-/// be larger so.
+/// Gives `socket` buffers for `bytes` in each direction, or leaves one to the kernel, which would
+/// come closer to that.
 pub(super) fn set(socket: &Socket, bytes: usize) -> io::Result<()> {
     for way in &WAYS {
         // Asking settles it: a connection that was asked for is not adapted any more.
@@ -93,7 +93,7 @@ mod tests {
             is_better_set(256 << 10, common, Some(6 * MIB)),
             "nearly had"
         );
-        // 4 and 9 of what is asked for are in the same proportion to 6.
+        // Of what is counted, 6 MiB is as far above 4, in proportion, as 9 is above 6.
         for (bytes, is_set) in [(3 * MIB - 1, true), (3 * MIB, false), (3 * MIB + 1, false)] {
             assert_eq!(
                 is_better_set(bytes, Some(4 * MIB), Some(9 * MIB)),

@@ -360,6 +360,25 @@ mod tests {
     }
 
     #[test]
+    fn who_reads_a_pipe_does_not_find_its_end_where_it_is_tried_out() {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pipe");
+        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let reader = rustix::fs::open(&path, flags, Mode::empty()).unwrap();
+        let has_ended = || {
+            let mut looked = [PollFd::new(&reader, PollFlags::IN)];
+            poll(&mut looked, Some(&Timespec::default())).unwrap();
+            looked[0].revents().contains(PollFlags::HUP)
+        };
+        try_out(&path).unwrap();
+        assert!(!has_ended());
+        write(&path, &Counters::default()).unwrap();
+        assert!(has_ended(), "what was written, and its end");
+    }
+
+    #[test]
     fn a_file_that_is_tried_out_stays_as_it_is() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("counters.json");

@@ -48,20 +48,12 @@ impl<S: Surface> Search<'_, S> {
         changes
     }
 
-    /// Races a point with one change less against what was found; it is what was found from now on, unless
-    /// it is worse, or so much as is `kept` of what was found first. Which part of it this keeps.
+    /// Races a point with one change less against what was found, and takes it over unless it is worse.
+    /// So much as `kept` is left of what was found at first; returns which part of that this leaves.
     fn do_without(&mut self, without: Point, kept: f64) -> Result<f64, S::Error> {
         let found = self.incumbent.clone();
-        let mut ratios = Vec::new();
-        let mut standing = Standing::Open;
-        while standing == Standing::Open && self.affords(2, self.search_end()) {
-            let Some(ratio) = self.pair(ratios.len(), &without, &found)? else {
-                return Ok(1.0);
-            };
-            ratios.push(ratio);
-            standing = Estimate::of(&ratios).map_or(Standing::Open, |it| stands(&it, kept));
-        }
-        let Some(ratio) = Estimate::of(&ratios) else {
+        let (ratio, standing) = self.run(&without, &found, |ratio| stands(ratio, kept))?;
+        let Some(ratio) = ratio else {
             return Ok(1.0);
         };
         if standing == Standing::Spared {

@@ -84,6 +84,27 @@ impl<S: Surface> Search<'_, S> {
         }
     }
 
+    /// Measures pairs of a point and what is in force, until it is clear how the point `stands`, or time
+    /// is over, or one of them cannot be had.
+    pub(super) fn run(
+        &mut self,
+        point: &[usize],
+        present: &[usize],
+        stands: impl Fn(&Estimate) -> Standing,
+    ) -> Result<(Option<Estimate>, Standing), S::Error> {
+        let mut ratios = Vec::new();
+        let mut standing = Standing::Open;
+        while standing == Standing::Open && self.affords(2, self.search_end()) {
+            let Some(ratio) = self.pair(ratios.len(), point, present)? else {
+                break;
+            };
+            ratios.push(ratio);
+            self.note_seen(point, present);
+            standing = Estimate::of(&ratios).map_or(Standing::Open, |ratio| stands(&ratio));
+        }
+        Ok((Estimate::of(&ratios), standing))
+    }
+
     /// Races a point that looked `promise` times as good as what is in force; by how many times it is
     /// better, where it is surely so and has been taken over.
     pub(super) fn challenge(
@@ -96,17 +117,7 @@ impl<S: Surface> Search<'_, S> {
             // A trade that was taken has brought it.
             return Ok(None);
         }
-        let mut ratios = Vec::new();
-        let mut standing = Standing::Open;
-        while standing == Standing::Open && self.affords(2, self.search_end()) {
-            let Some(ratio) = self.pair(ratios.len(), &point, &present)? else {
-                break;
-            };
-            ratios.push(ratio);
-            self.note_seen(&point, &present);
-            standing = Estimate::of(&ratios).map_or(Standing::Open, |ratio| stands(&ratio));
-        }
-        let ratio = Estimate::of(&ratios);
+        let (ratio, standing) = self.run(&point, &present, stands)?;
         self.undecided.take_if(|(_, it)| *it == point);
         if standing == Standing::Open && self.refusal(&point).is_none() {
             let promise = ratio.as_ref().map_or(promise, |ratio| ratio.median);
