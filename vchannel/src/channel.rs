@@ -98,35 +98,72 @@ impl Channel {
     /// Sends a message of owned blocks without waiting for anything.
     ///
     /// # Errors
-    /// [`TrySendError::NotNow`] when another thread packs a message to that node or the
+    /// [`TrySendError::NotNow`] when a message to that node is being packed or the
     /// flow keeps as much as it may; else as [`begin_packing`](Self::begin_packing).
     pub fn try_send(
         &self,
         to: NodeId,
         blocks: &[(Bytes, ReceiveMode)],
     ) -> Result<Delivery, TrySendError> {
-        let inner = self.session.inner();
-        let (index, message, scratch) = {
-            let mut core = inner.lock();
-            let index = self.out_flow(&mut core, to)?;
-            self.tell_failure(&mut core, index)?;
-            let limit = core.settings().retention_bytes;
-            let flow = &mut core.out_flows[index as usize];
-            if flow.packer.is_some() || flow.flow.backlog_bytes() >= limit {
-                return Err(TrySendError::NotNow);
-            }
-            flow.packer = Some(this_thread());
-            (
-                index,
-                flow.begin_message(),
-                std::mem::take(&mut flow.scratch),
-            )
-        };
+        self.send_within(to, blocks, Duration::ZERO)
+    }
+
+    /// The same, and waits for `within` at most until the flow takes the message.
+    ///
+    /// # Errors
+    /// As [`try_send`](Self::try_send). What this thread itself packs to that node does not end while
+    /// it waits: nothing is waited for then.
+    pub fn send_within(
+        &self,
+        to: NodeId,
+        blocks: &[(Bytes, ReceiveMode)],
+        within: Duration,
+    ) -> Result<Delivery, TrySendError> {
+        let (index, message, scratch) = self.claim_within(to, within)?;
         let mut packing = Packing::new(self, index, message, scratch).without_waiting();
         for (block, receive) in blocks {
             packing.pack_owned(block.clone(), *receive)?;
         }
         Ok(packing.end_packing_tracked()?)
+    }
+
+    /// As [`claim_packing`](Self::claim_packing), of a flow that may keep more, and in so long at most.
+    fn claim_within(
+        &self,
+        to: NodeId,
+        within: Duration,
+    ) -> Result<(u32, u32, Vec<u8>), TrySendError> {
+        let inner = self.session.inner();
+        let thread = this_thread();
+        let mut deadline = None;
+        let mut core = inner.lock();
+        let index = self.out_flow(&mut core, to)?;
+        loop {
+            self.tell_failure(&mut core, index)?;
+            let limit = core.settings().retention_bytes;
+            let flow = &mut core.out_flows[index as usize];
+            if flow.takes_message(limit) {
+                flow.packer = Some(thread);
+                let scratch = std::mem::take(&mut flow.scratch);
+                return Ok((index, flow.begin_message(), scratch));
+            }
+            if within.is_zero() || flow.packer == Some(thread) {
+                return Err(TrySendError::NotNow);
+            }
+            // What is delivered makes room, and is to be said now.
+            flow.flow.request_acknowledgement();
+            core.wake_flow(index);
+            drop(core);
+            let deadline = *deadline.get_or_insert_with(|| Instant::now().checked_add(within));
+            inner
+                .wait(deadline, None, |core| {
+                    let flow = &core.out_flows[index as usize];
+                    let is_over = flow.takes_message(limit) || flow.failures.has_untold();
+                    is_over.then_some(())
+                })
+                .ok_or(TrySendError::NotNow)?;
+            core = inner.lock();
+        }
     }
 
     // ---- unpacking ----------------------------------------------------------------------

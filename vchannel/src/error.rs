@@ -255,7 +255,7 @@ fn say(refusal: Refusal, gateways: &[String]) -> String {
     what.to_owned()
 }
 
-/// Why a message could not be sent without waiting; what was to be sent comes back.
+/// Why a message could not be sent without waiting, or in time.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrySendError {

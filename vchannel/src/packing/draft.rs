@@ -238,11 +238,20 @@ impl<'a> Draft<'a> {
     fn wait_for_retention(&mut self) -> Result<MutexGuard<'a, Core>, PackError> {
         let inner = self.channel.session().inner();
         let (index, message, waits) = (self.flow, self.message, self.waits);
+        let mut has_asked = false;
         inner.wait(None, None, |core| {
             let limit = core.settings().retention_bytes;
-            let flow = &core.out_flows[index as usize];
+            let flow = &mut core.out_flows[index as usize];
             let has_room = !waits || flow.flow.backlog_bytes() < limit;
-            (has_room || flow.is_given_up(message)).then_some(())
+            if has_room || flow.is_given_up(message) {
+                return Some(());
+            }
+            // What is delivered makes room, and is to be said now.
+            if !std::mem::replace(&mut has_asked, true) {
+                flow.flow.request_acknowledgement();
+                core.wake_flow(index);
+            }
+            None
         });
         self.lock_to_push()
     }

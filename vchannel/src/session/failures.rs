@@ -80,6 +80,11 @@ impl Failures {
         self.untold += 1;
     }
 
+    /// Whether there is a failure that no caller has been told of.
+    pub(crate) const fn has_untold(&self) -> bool {
+        self.untold > 0
+    }
+
     /// The oldest failure that no caller has been told of; the caller tells it.
     #[inline]
     pub(crate) fn tell(&mut self) -> Option<Lost> {

@@ -12,3 +12,4 @@ mod sending;
 mod support;
 mod switches;
 mod threads;
+mod within;

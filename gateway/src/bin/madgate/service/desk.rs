@@ -2,8 +2,8 @@
 //!
 //! One thread at a time has the desk: it takes the next message, and gives what belongs to a
 //! copy to that copy's thread. The payloads of benches it unpacks itself, as a hand-over would
-//! be most of what is measured; for that time it leaves the desk. Should the payload take
-//! long, as its sender has stopped in the middle of it, another thread has taken the desk when
+//! be most of what is measured, and it answers them; for that time it leaves the desk. Should that take
+//! long, as who sent it has stopped in the middle of it, another thread has taken the desk when
 //! it looks next. There is one such understudy for each bench.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,11 +12,11 @@ use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
-use madgate_vchannel::{Channel, Unpacking};
+use madgate_vchannel::{Channel, NodeId, Unpacking};
 
 use super::copies::{Copies, Shared};
 use super::envelope::Head;
-use super::meters::{Meter, Meters};
+use super::meters::{Meter, Meters, Obeyed};
 use super::order::Order;
 use super::talk::{self, Incoming, TalkError};
 use crate::files::wire::Request;
@@ -45,8 +45,13 @@ pub(crate) struct Desk {
 /// What has the desk has, which are the copies.
 type Front<'scope, 'env> = Arc<Mutex<Copies<'scope, 'env>>>;
 
-/// A payload that is unpacked away from the desk.
-type Payload<'env> = (Arc<Mutex<Meter>>, Unpacking<'env>, usize);
+/// What is dealt with away from the desk.
+enum Away<'env> {
+    /// A payload of so many bytes.
+    Payload(Arc<Mutex<Meter>>, Unpacking<'env>, usize),
+    /// What an order of this node leads to.
+    Obeyed(NodeId, Obeyed),
+}
 
 impl Desk {
     /// Reads until the service ends.
@@ -77,13 +82,18 @@ impl Desk {
                 }
             };
             let done = match self.message(scope, &front, &mut copies) {
-                Ok(Some((meter, unpacking, size))) => {
+                Ok(Some(Away::Payload(meter, unpacking, size))) => {
                     // Before another hand has the desk: payloads of one bench are dealt with in
                     // the order in which they came. Nobody waits here for long: who has the
                     // meter deals with the payload before, which is all there.
                     let mut meter = meter.lock().unwrap_or_else(PoisonError::into_inner);
                     drop(copies);
                     meter.payload(&self.channel, unpacking, size)
+                }
+                Ok(Some(Away::Obeyed(source, obeyed))) => {
+                    drop(copies);
+                    self.answer(scope, source, obeyed);
+                    Ok(())
                 }
                 Ok(None) => Ok(()),
                 Err(error) => Err(error),
@@ -94,13 +104,13 @@ impl Desk {
         }
     }
 
-    /// Takes the next message, and deals with it, unless it is a payload.
+    /// Takes the next message, and deals with it as far as that takes no time.
     fn message<'scope, 'env: 'scope>(
         &'env self,
         scope: &'scope Scope<'scope, 'env>,
         front: &Front<'scope, 'env>,
         copies: &mut Copies<'scope, 'env>,
-    ) -> Result<Option<Payload<'env>>, TalkError> {
+    ) -> Result<Option<Away<'env>>, TalkError> {
         copies.tell_alive();
         let Some(mut unpacking) = self.channel.begin_unpacking_within(self.look())? else {
             return Ok(None);
@@ -114,17 +124,7 @@ impl Desk {
                 unpacking.end_unpacking()?;
                 let obeyed = self.meters().order(source, &head);
                 self.understudy(scope, front);
-                if let Some(answer) = obeyed.answer {
-                    talk::answer(&self.channel, source, answer).or_drop();
-                }
-                if let Some(stream) = obeyed.stream {
-                    let started = thread::Builder::new()
-                        .name("madgate-stream".into())
-                        .spawn_scoped(scope, move || stream.run(&self.channel, &self.stopping));
-                    if let Err(error) = started {
-                        tracing::warn!(%error, "a bench gets no messages");
-                    }
-                }
+                return Ok(Some(Away::Obeyed(source, obeyed)));
             }
             Incoming::Service(head) if wire::Order::is_kind(head.kind) => {
                 self.trial(&head, unpacking)?;
@@ -134,10 +134,30 @@ impl Desk {
             Incoming::Payload(size) => {
                 let meter = self.meters().of(unpacking.source());
                 // What nobody has announced is discarded.
-                return Ok(meter.map(|meter| (meter, unpacking, size)));
+                return Ok(meter.map(|meter| Away::Payload(meter, unpacking, size)));
             }
         }
         Ok(None)
+    }
+
+    /// Answers an order, and then begins to send what it asks for.
+    fn answer<'scope, 'env: 'scope>(
+        &'env self,
+        scope: &'scope Scope<'scope, 'env>,
+        source: NodeId,
+        obeyed: Obeyed,
+    ) {
+        if let Some(answer) = obeyed.answer {
+            talk::answer_once(&self.channel, source, answer).or_drop();
+        }
+        if let Some(stream) = obeyed.stream {
+            let started = thread::Builder::new()
+                .name("madgate-stream".into())
+                .spawn_scoped(scope, move || stream.run(&self.channel, &self.stopping));
+            if let Err(error) = started {
+                tracing::warn!(%error, "a bench gets no messages");
+            }
+        }
     }
 
     /// Deals with an order of a tuner. A trial begins only when the desk has ended, and so has

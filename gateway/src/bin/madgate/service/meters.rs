@@ -6,15 +6,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use madgate_gateway::{Counters, Observer};
-use madgate_vchannel::{
-    Channel, Delivery, NodeId, PackError, ReceiveMode, TrySendError, Unpacking,
-};
+use madgate_vchannel::{Channel, Delivery, NodeId, PackError, ReceiveMode, Unpacking};
 
 use super::envelope::Head;
 use super::order::{Answer, MAX_MESSAGE_BYTES, Order, Report};
 use super::pattern::{Check, Messages};
 use super::seen::Seen;
-use super::talk::{self, TalkError, answer_blocks};
+use super::talk::{self, TalkError};
 use super::under_way::{UnderWay, Way, weight};
 use crate::tunable::Trials;
 
@@ -28,10 +26,6 @@ const UNDER_WAY: Duration = Duration::from_secs(2);
 /// How often who waits for that looks whether it is enough.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// So long an answer waits at most for the one before it to be delivered, where its flow keeps as much as
-/// it may.
-const ANSWER_WITHIN: Duration = Duration::from_secs(1);
-
 /// The answering end of one bench.
 #[derive(Debug)]
 pub(crate) struct Meter {
@@ -41,8 +35,6 @@ pub(crate) struct Meter {
     kind: Kind,
     messages: u64,
     wrong: u64,
-    /// The latest answer to a payload.
-    answered: Option<Delivery>,
 }
 
 /// What becomes of payloads that come.
@@ -76,7 +68,6 @@ impl Meter {
             kind,
             messages: 0,
             wrong: 0,
-            answered: None,
         }
     }
 
@@ -111,24 +102,8 @@ impl Meter {
         if self.kind == Kind::Sink {
             return Ok(());
         }
-        self.answer(channel, source, back);
+        talk::answer_payload(channel, source, back).or_drop();
         Ok(())
-    }
-
-    /// Answers a payload. Who does not unpack its answers does not get more of them; who does gets each,
-    /// however little this node keeps of what is not delivered.
-    fn answer(&mut self, channel: &Channel, source: NodeId, back: Bytes) {
-        let blocks = [(back, ReceiveMode::Cheaper)];
-        let mut answered = answer_blocks(channel, source, &blocks);
-        if let (Err(TrySendError::NotNow), Some(before)) = (&answered.sent, &self.answered)
-            && matches!(before.wait_within(ANSWER_WITHIN), Ok(true))
-        {
-            answered = answer_blocks(channel, source, &blocks);
-        }
-        match answered.sent {
-            Ok(delivery) => self.answered = Some(delivery),
-            Err(error) => tracing::debug!(%error, "an answer is dropped"),
-        }
     }
 
     fn count(&mut self, unpacking: Unpacking<'_>, size: usize) -> Result<(), TalkError> {

@@ -1,5 +1,7 @@
 //! Service messages over a channel.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use madgate_vchannel::{
     Channel, Delivery, NodeId, PackError, Packing, ReceiveMode, TrySendError, UnpackError,
@@ -77,26 +79,51 @@ fn packed<'m>(
     Ok(packing)
 }
 
-/// Answers with a service message, if that can be done at once.
-pub(crate) fn answer(channel: &Channel, to: NodeId, (head, body): (Head, Bytes)) -> Answered {
+/// So long an answer that nobody asks for again waits at most, where its flow keeps as much as it may.
+const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+
+/// Answers with a service message, if that can be done at once: who misses it asks again.
+pub(crate) fn answer(channel: &Channel, to: NodeId, message: (Head, Bytes)) -> Answered {
+    answer_service(channel, to, message, Duration::ZERO)
+}
+
+/// The same to one who does not ask again. Who takes in what it is sent gets the answer, however little
+/// this node keeps of what is not delivered; who does not is waited for only so long.
+pub(crate) fn answer_once(channel: &Channel, to: NodeId, message: (Head, Bytes)) -> Answered {
+    answer_service(channel, to, message, ANSWER_WITHIN)
+}
+
+/// As [`answer_once`], with a payload.
+pub(crate) fn answer_payload(channel: &Channel, to: NodeId, payload: Bytes) -> Answered {
+    let blocks = [(payload, ReceiveMode::Cheaper)];
+    answer_blocks(channel, to, &blocks, ANSWER_WITHIN)
+}
+
+fn answer_service(
+    channel: &Channel,
+    to: NodeId,
+    (head, body): (Head, Bytes),
+    within: Duration,
+) -> Answered {
     let head = Bytes::copy_from_slice(&head.to_bytes());
     let blocks = [(head, ReceiveMode::Express), (body, ReceiveMode::Cheaper)];
     let present = if blocks[1].0.is_empty() { 1 } else { 2 };
-    answer_blocks(channel, to, &blocks[..present])
+    answer_blocks(channel, to, &blocks[..present], within)
 }
 
-/// Answers with a message, if that can be done at once.
+/// Answers with a message, if that can be done in time.
 ///
 /// A flow says once that messages before were not delivered, and then begins anew. Mostly those were
 /// for a process that is gone.
-pub(crate) fn answer_blocks(
+fn answer_blocks(
     channel: &Channel,
     to: NodeId,
     blocks: &[(Bytes, ReceiveMode)],
+    within: Duration,
 ) -> Answered {
-    match channel.try_send(to, blocks) {
+    match channel.send_within(to, blocks, within) {
         Err(TrySendError::Pack(lost)) => Answered {
-            sent: channel.try_send(to, blocks),
+            sent: channel.send_within(to, blocks, within),
             lost: Some(lost),
         },
         sent => Answered { sent, lost: None },
@@ -113,7 +140,8 @@ pub(crate) struct Answered {
 }
 
 impl Answered {
-    /// Whether it was sent or not does not matter, nor what was before: who misses it asks again.
+    /// Whether it was sent or not does not matter, nor what was before: who misses it asks again, or is
+    /// not there.
     pub(crate) fn or_drop(self) {
         if let Err(error) = self.sent {
             tracing::debug!(%error, "an answer is dropped");
