@@ -23,6 +23,12 @@ use crate::wire::{
     CHARGE_PER_FRAME, Flags, FlowKey, Header, HeaderRef, Opening, Refusal, is_older_label,
 };
 
+/// Nobody lacks credit who has so much: with 16 KiB of it a source sends a shorter fragment than it would.
+const ENOUGH_BYTES: u64 = 64 << 10;
+
+/// Where no source comes to.
+const NOT_ASKED: u64 = u64::MAX;
+
 /// How long an acknowledgement may wait for company.
 pub const ACKNOWLEDGE_WITHIN: Duration = Duration::from_millis(1);
 /// The window that a flow starts with, in charged bytes; it doubles while the flow is
@@ -92,6 +98,9 @@ pub struct Incoming {
     /// of the window.
     asked_at: Option<u64>,
     credit_wanted: bool,
+    /// A probe came before what its source had sent up to here, and so is answered once more when that is
+    /// here; [`NOT_ASKED`] if there is none.
+    asked_up_to: u64,
     acknowledge_at: Option<Time>,
     suspended_since: Option<Time>,
     /// Whether it is closed, and its source is expected to open it again.
@@ -121,6 +130,7 @@ impl Incoming {
             starved: false,
             asked_at: None,
             credit_wanted: false,
+            asked_up_to: NOT_ASKED,
             acknowledge_at: None,
             suspended_since: None,
             is_awaited: false,
@@ -186,6 +196,7 @@ impl Incoming {
         self.opened_up_to = header.end_position();
         self.window = FIRST_WINDOW_BYTES.min(self.window_most);
         self.credit_wanted = true;
+        self.asked_up_to = NOT_ASKED;
         self.acknowledge_at = None;
         budget.change(before, self.outstanding());
         OpenVerdict::Admitted {
@@ -234,6 +245,10 @@ impl Incoming {
         self.delivered += charge;
         self.unconsumed += charge;
         self.last_heard = now;
+        if self.delivered >= self.asked_up_to {
+            self.asked_up_to = NOT_ASKED;
+            self.credit_wanted = true;
+        }
         if header.flags.has(Flags::WANT) {
             self.want_credit();
         } else if self.acknowledge_at.is_none() {
@@ -242,7 +257,7 @@ impl Incoming {
     }
 
     /// Takes in a frame that is whole and intact, opens nothing and asks for nothing, in one step, if
-    /// it is the next one. Else returns `false`, with nothing changed: see
+    /// it is the next one, and no probe asks for what ends with it. Else returns `false`, with nothing changed: see
     /// [`placement`](Self::placement) and [`accept`](Self::accept).
     #[inline]
     pub fn try_accept_next(&mut self, header: HeaderRef<'_>, now: Time) -> bool {
@@ -250,7 +265,8 @@ impl Incoming {
         let is_next = self.is_open
             && header.label() == self.label
             && header.position() == self.delivered
-            && self.granted - self.delivered >= charge;
+            && self.granted - self.delivered >= charge
+            && self.asked_up_to - self.delivered > charge;
         if !is_next {
             return false;
         }
@@ -264,18 +280,22 @@ impl Incoming {
     }
 
     /// The source asks for the newest credit; `false` when the flow is not open under its
-    /// label and the answer is a refusal.
+    /// label and the answer is a refusal. What it has sent before may come after this, by another lane:
+    /// then it is answered again when that is here.
     pub fn handle_probe(&mut self, header: &Header, now: Time) -> bool {
         self.last_heard = now;
         let known = self.is_current(header);
         if known {
-            // With nothing under way, and so much to send still, it only says that it is there.
+            // With so much to send still, it says that it is there, or asks what has been delivered.
             let left = self.granted.saturating_sub(header.position);
-            let is_at_rest = header.position == self.delivered && left >= self.window / 2;
-            if is_at_rest {
+            let is_at_rest = header.position == self.delivered;
+            if left >= self.window / 2 && (is_at_rest || left >= ENOUGH_BYTES) {
                 self.credit_wanted = true;
             } else {
                 self.want_credit();
+            }
+            if header.position > self.delivered {
+                self.asked_up_to = header.position;
             }
         }
         known
@@ -312,6 +332,7 @@ impl Incoming {
         self.starved = false;
         self.asked_at = None;
         self.credit_wanted = false;
+        self.asked_up_to = NOT_ASKED;
         self.acknowledge_at = None;
         if self.admitted {
             budget.change(before, self.outstanding());

@@ -474,6 +474,58 @@ fn a_source_that_rests_is_granted_no_more() {
     assert!(fixture.credit(START).unwrap().1 > granted);
 }
 
+/// It goes by a lane of its own, and large fragments by another.
+#[test]
+fn a_probe_that_overtakes_is_answered_again_when_what_it_overtook_is_here() {
+    let probe = |position| Header {
+        position,
+        ..Header::new(Kind::Probe, FLOW, 5)
+    };
+    let accept_small = |fixture: &mut Fixture, at| {
+        let bytes = frame(5, at).to_bytes();
+        let header = Header::check(&bytes).unwrap();
+        fixture.incoming.try_accept_next(header, START)
+    };
+    let mut fixture = Fixture::opened(1 << 20, 8 << 20);
+    let granted = fixture.incoming.granted;
+    assert!(fixture.incoming.handle_probe(&probe(3 * SMALL), START));
+    // What it wants is no credit.
+    assert_eq!(fixture.credit(START), Some((0, granted)));
+    fixture.accept(&frame(5, 0));
+    assert!(accept_small(&mut fixture, SMALL));
+    assert_eq!(fixture.credit(START), None);
+    assert!(
+        !accept_small(&mut fixture, 2 * SMALL),
+        "it is to be answered"
+    );
+    fixture.accept(&frame(5, 2 * SMALL));
+    assert!(fixture.incoming.is_credit_due(&fixture.budget));
+    assert_eq!(fixture.credit(START), Some((3 * SMALL, granted)));
+    // Once.
+    fixture.accept(&frame(5, 3 * SMALL));
+    assert!(accept_small(&mut fixture, 4 * SMALL));
+    assert_eq!(fixture.credit(START), None);
+    // Nor is one that has come in its turn.
+    assert!(fixture.incoming.handle_probe(&probe(5 * SMALL), START));
+    assert_eq!(fixture.credit(START), Some((5 * SMALL, granted)));
+    assert!(accept_small(&mut fixture, 5 * SMALL));
+    assert_eq!(fixture.credit(START), None);
+}
+
+#[test]
+fn what_a_probe_asks_for_is_forgotten_with_the_opening() {
+    let mut fixture = Fixture::opened(1 << 20, 8 << 20);
+    let probe = Header {
+        position: SMALL,
+        ..Header::new(Kind::Probe, FLOW, 5)
+    };
+    assert!(fixture.incoming.handle_probe(&probe, START));
+    fixture.open(&bare(6, 0), 10);
+    let _ = fixture.credit(START);
+    fixture.accept(&frame(6, 0));
+    assert_eq!(fixture.credit(START), None);
+}
+
 #[test]
 fn admission_needs_a_share() {
     let mut fixture = Fixture::new(1 << 20, 16 << 10);

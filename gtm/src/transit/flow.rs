@@ -110,7 +110,7 @@ impl<B> Flow<B> {
         opening: &Opening,
         from: LinkId,
         to: LinkId,
-        share: Share,
+        (share, debt): (Share, Time),
         now: Time,
     ) -> Self {
         Self {
@@ -130,7 +130,7 @@ impl<B> Flow<B> {
             credit_pending: false,
             last_heard: now,
             weight: share.weight,
-            meter: Meter::new(share.rate),
+            meter: Meter::owing(share.rate, debt),
             parked_since: None,
             way: WayOf::default(),
             urgent: Queue::default(),
@@ -199,6 +199,11 @@ impl<B> Flow<B> {
     /// Whether something of it has come and not left: it waits for its turn, or for a rate.
     pub(super) fn is_held(&self) -> bool {
         !self.is_idle() || self.received != self.forwarded
+    }
+
+    /// Whether it stands in an order of turns, or is held back from one.
+    pub(super) const fn has_turns(&self) -> bool {
+        self.urgent.waits || self.bulk.waits
     }
 
     pub(super) fn is_idle(&self) -> bool {

@@ -124,7 +124,14 @@ impl<B> Transit<B> {
             });
         }
         let charge = run.end - run.start;
-        if run.end > flow.granted || flow.received + charge > flow.granted {
+        let is_beyond = run.end > flow.granted || flow.received + charge > flow.granted;
+        if is_beyond && !flow.has_credit() {
+            // A late copy of an opening has admitted it again: what was granted to the one before is void,
+            // as its source will have learned.
+            self.counters.stale += u64::from(run.frames);
+            return Ok(Outcome::Dropped);
+        }
+        if is_beyond {
             return Err(Violation::BeyondCredit {
                 end: run.end,
                 granted: flow.granted,
@@ -218,7 +225,8 @@ impl<B> Transit<B> {
         let serial = self.counters.opened;
         let share = self.shares.get(usize::from(header.flow.channel));
         let share = share.copied().unwrap_or_default();
-        let mut flow = Flow::new(serial, header, opening, from, to, share, now);
+        let debt = self.debts.remove(&header.flow).unwrap_or(Time(0));
+        let mut flow = Flow::new(serial, header, opening, from, to, (share, debt), now);
         let network = |link| self.links.at(link).and_then(|link| link.network);
         flow.way = self.ways.of(network(from), network(to));
         self.budget.change(0, flow.outstanding());

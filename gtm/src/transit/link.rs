@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::Lane;
-use super::pace::{HeldBack, RATES_OF_LINK};
+use super::pace::{HeldBack, LINK_QUANTUM_BYTES, RATES_OF_LINK};
 use crate::time::Time;
 use crate::wire::{FlowKey, HEADER_BYTES};
 
@@ -159,7 +159,17 @@ impl LanesSent {
             Lane::Urgent => &mut self.urgent,
             Lane::Bulk => &mut self.bulk,
         };
-        *sent += ((bytes as u64) << 8) / weight.max(1);
+        let more = ((bytes as u64) << 8) / weight.max(1);
+        *sent += more;
+        // Who cannot send, as its connection takes nothing, saves no more up than a turn.
+        let turn = more.max((LINK_QUANTUM_BYTES as u64) << 8);
+        let least = sent.saturating_sub(turn);
+        self.urgent = self.urgent.max(least);
+        self.bulk = self.bulk.max(least);
+        // Their difference is what counts.
+        let both = self.urgent.min(self.bulk);
+        self.urgent -= both;
+        self.bulk -= both;
     }
 }
 
@@ -247,5 +257,37 @@ impl Link {
         self.urgent_turns.forget(flow);
         self.bulk_turns.forget(flow);
         self.held_back.forget(flow);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TURN: usize = LINK_QUANTUM_BYTES;
+
+    #[test]
+    fn a_lane_whose_connection_took_nothing_makes_up_for_one_turn() {
+        for (open, blocked) in [(Lane::Urgent, Lane::Bulk), (Lane::Bulk, Lane::Urgent)] {
+            let mut sent = LanesSent::default();
+            for _ in 0..1000 {
+                sent.note(open, TURN / 4, 1);
+            }
+            assert_eq!(sent.order(), [blocked, open]);
+            sent.note(blocked, TURN + 1, 1);
+            assert_eq!(sent.order(), [open, blocked]);
+        }
+    }
+
+    #[test]
+    fn a_frame_that_is_longer_than_a_turn_is_made_up_for() {
+        let mut sent = LanesSent::default();
+        sent.note(Lane::Bulk, 4 * TURN, 1);
+        for _ in 0..4 {
+            assert_eq!(sent.order(), [Lane::Urgent, Lane::Bulk]);
+            sent.note(Lane::Urgent, TURN, 1);
+        }
+        sent.note(Lane::Urgent, 1, 1);
+        assert_eq!(sent.order(), [Lane::Bulk, Lane::Urgent]);
     }
 }

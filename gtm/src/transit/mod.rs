@@ -157,6 +157,9 @@ pub struct Transit<B> {
     /// What flows get, by channel.
     shares: Vec<Share>,
     budget: Budget,
+    /// Of flows that have a rate and are forgotten, up to when what they sent is paid for; of as many as
+    /// may be admitted.
+    debts: HashMap<FlowKey, Time>,
     /// The flow of the last run: runs of one flow come together.
     last: Option<(FlowKey, u32)>,
     queued_bytes: u64,
@@ -177,6 +180,7 @@ impl<B> Transit<B> {
             networks: 0,
             shares: Vec::new(),
             budget,
+            debts: HashMap::default(),
             last: None,
             queued_bytes: 0,
             ways: Ways::default(),
@@ -264,9 +268,10 @@ impl<B> Transit<B> {
 
     // ---- time and state -----------------------------------------------------------------
 
-    /// Forgets flows that have been silent for [`FORGET_AFTER`]. To be called every few
-    /// seconds.
+    /// Forgets flows that have been silent for [`FORGET_AFTER`], and what those before have paid for. To be
+    /// called every few seconds.
     pub fn handle_timeout(&mut self, now: Time) {
+        self.debts.retain(|_, paid_until| *paid_until > now);
         for index in 0..self.flows.len() {
             if self.flows[index]
                 .as_ref()
@@ -400,8 +405,15 @@ impl<B> Transit<B> {
         self.budget.release(flow.outstanding());
         self.by_key.remove(&flow.key);
         self.last = None;
+        if let Some(debt) = flow.meter.debt()
+            && self.debts.len() < self.budget.flow_limit() as usize
+        {
+            self.debts.insert(flow.key, debt);
+        }
         // Its turns at the link would be taken for those of the next flow with this index.
-        if let Some(link) = self.links.at_mut(flow.to) {
+        if flow.has_turns()
+            && let Some(link) = self.links.at_mut(flow.to)
+        {
             link.forget_turns(index);
         }
         if flow.credit_pending

@@ -290,7 +290,8 @@ impl<B> Transit<B> {
     pub(super) fn promise(&mut self, index: u32, news: bool, now: Time) -> Option<LinkId> {
         let flow = self.flows[index as usize].as_mut()?;
         let before = flow.outstanding();
-        if !news && (flow.granted >= flow.granted_ahead || flow.credit_pending) {
+        // Credit that waits for its link says what there is when it leaves.
+        if !news && flow.granted >= flow.granted_ahead {
             return None;
         }
         let allowed = flow.forwarded + self.budget.allowance(before);

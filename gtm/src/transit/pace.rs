@@ -122,6 +122,16 @@ impl Meter {
         }
     }
 
+    /// One that has this to pay for from before.
+    pub(super) const fn owing(rate: Option<Rate>, paid_until: Time) -> Self {
+        Self { rate, paid_until }
+    }
+
+    /// Up to when everything that has left is paid for, if a rate is kept.
+    pub(super) fn debt(&self) -> Option<Time> {
+        self.rate.map(|_| self.paid_until)
+    }
+
     pub(super) const fn has_rate(&self) -> bool {
         self.rate.is_some()
     }

@@ -49,6 +49,11 @@ impl<B> Transit<B> {
                 }
             }
             (Some(_), false) => self.end_parked(index, now),
+            // It waits for something else now.
+            (Some((_, want)), true) if want != flow.wants() => {
+                self.end_parked(index, now);
+                self.note_parked(index, now);
+            }
             _ => {}
         }
     }

@@ -204,6 +204,40 @@ fn credit_is_lowered_to_what_memory_allows_and_raised_as_it_frees() {
 }
 
 #[test]
+fn credit_that_waits_for_its_link_says_what_there_is_when_it_leaves() {
+    let mut gateway = Gateway::new(64 << 10);
+    gateway.open_with(&opening_header(1, LABEL, 0));
+    gateway.forward(Lane::Urgent);
+    gateway.credit(1, OPENED, 1 << 30);
+    let granted = gateway.granted();
+    gateway.run(1, OPENED, granted, Lane::Bulk).unwrap();
+    // While nothing of that has left, there is no more to promise.
+    gateway.credit(1, OPENED, 1 << 31);
+    gateway.forward(Lane::Bulk);
+    assert_eq!(gateway.granted(), granted + GUARANTEED_BYTES + 24 * 1024);
+}
+
+#[test]
+fn what_a_parked_flow_waits_for_may_change() {
+    let at = |nanos| Time(NOW.0 + nanos);
+    let mut gateway = Gateway::new(64 << 10);
+    let granted = OPENED + GUARANTEED_BYTES + 24 * 1024;
+    gateway.open(1, granted);
+    gateway.run(1, OPENED, granted, Lane::Bulk).unwrap();
+    // The destination promises more, for which there is no memory before something leaves.
+    let credit = Header::credit(key(1), LABEL, OPENED, 1 << 30, THEIRS);
+    gateway
+        .transit
+        .handle_control(gateway.far, &credit, at(5000));
+    assert_eq!(gateway.transit.counters().parked_flows, 1);
+    assert_eq!(gateway.transit.way(NEAR, FAR).parked_flows, 1);
+    gateway.transit.count_parked(at(7000));
+    let counters = gateway.transit.counters();
+    let parked = (counters.parked_ahead_ns, counters.parked_memory_ns);
+    assert_eq!(parked, (5000, 2000));
+}
+
+#[test]
 fn the_time_is_kept_that_flows_have_no_credit_and_whose_is_missing() {
     let later = Time(NOW.0 + 5000);
     let mut gateway = Gateway::new(1 << 20);
@@ -276,6 +310,25 @@ fn more_than_was_granted_is_a_violation() {
     gateway.run(1, OPENED, 5000, Lane::Bulk).unwrap();
     // The same place again is no place that was promised.
     assert!(gateway.run(1, OPENED, 5000, Lane::Bulk).is_err());
+}
+
+/// It was granted by the admission before this one, which its source does not know to be void.
+#[test]
+fn what_comes_before_the_destination_has_answered_is_of_before() {
+    let mut gateway = Gateway::new(1 << 20);
+    gateway.open(1, 5000);
+    let told = gateway.transit.remove_link(gateway.far);
+    assert_eq!(told, [gateway.near]);
+    gateway.far = Gateway::link_of(&mut gateway.transit, FAR);
+    // A copy of the opening that was on its way.
+    let outcome = gateway.open_with(&opening_header(1, LABEL, 0));
+    assert_eq!(outcome, Outcome::Send(gateway.far));
+    let stale = gateway.transit.counters().stale;
+    assert_eq!(
+        gateway.run(1, OPENED, 5000, Lane::Bulk),
+        Ok(Outcome::Dropped)
+    );
+    assert_eq!(gateway.transit.counters().stale, stale + 1);
 }
 
 #[test]

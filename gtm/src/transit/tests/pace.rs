@@ -513,6 +513,53 @@ fn what_a_flow_holds_back_is_not_queued_for_its_link() {
     assert!(world.transit.has_held_back(far));
 }
 
+/// A source closes a flow that has been idle for a moment, and opens it again.
+#[test]
+fn what_a_flow_has_to_pay_for_is_kept_when_it_is_closed() {
+    let at = |millis: u64| Time(1_000_000 * millis);
+    let slow = Share {
+        rate: rate(1),
+        ..Share::default()
+    };
+    let mut gateway = Gateway::new(16 << 20);
+    gateway.transit = gateway.transit.with_shares(vec![Share::default(), slow]);
+    gateway.open(1, 1 << 20);
+    let run = Run {
+        flow: key(1),
+        label: LABEL,
+        start: OPENED,
+        end: OPENED + 100_080,
+        bytes: 100_000,
+        largest: 100_000,
+        frames: 1,
+        lane: Lane::Bulk,
+    };
+    let (near, far) = (gateway.near, gateway.far);
+    let transit = &mut gateway.transit;
+    transit.handle_run(near, &run, 1, at(1000)).unwrap();
+    let mut left = 0;
+    transit.poll_transmit(far, Lane::Bulk, usize::MAX, at(1000), |_, _| left += 1);
+    assert_eq!(left, 1);
+    let mut come_again = |label, now| {
+        let close = Header::new(Kind::Close, key(1), label);
+        transit.handle_control(near, &close, now);
+        let opening = opening_header(1, label + 1, run.end);
+        transit.handle_opening(near, &opening, &opening_of(7), Ok(far), 2, now);
+        let mut left = 0;
+        let waits = transit.poll_transmit(far, Lane::Urgent, usize::MAX, now, |_, _| left += 1);
+        (left, waits.until)
+    };
+    // 100 kB, of which 10 ms are let pass.
+    assert_eq!(come_again(LABEL, at(1001)), (0, Some(at(1090))));
+    assert_eq!(come_again(LABEL + 1, at(1002)), (0, Some(at(1090))));
+    assert_eq!(come_again(LABEL + 2, at(1090)).0, 1);
+    let close = Header::new(Kind::Close, key(1), LABEL + 3);
+    transit.handle_control(near, &close, at(1090));
+    assert_eq!(transit.debts.len(), 1);
+    transit.handle_timeout(at(2000));
+    assert!(transit.debts.is_empty(), "nobody asks for it any more");
+}
+
 /// However long that is: nothing leaves meanwhile, and that is no fault of the neighbour's.
 #[test]
 fn what_waits_for_a_rate_is_said_to_be_held() {
