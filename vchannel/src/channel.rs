@@ -11,7 +11,7 @@ use crate::cluster::{ChannelId, NodeId};
 use crate::delivery::Delivery;
 use crate::error::{PackError, TrySendError, UnpackError};
 use crate::packing::Packing;
-use crate::session::{Core, Fate, Session};
+use crate::session::{Core, Fate, OutFlow, Session};
 use crate::unpacking::Unpacking;
 
 /// A closed world of communication: messages from one node to another over one channel
@@ -135,35 +135,62 @@ impl Channel {
     ) -> Result<(u32, u32, Vec<u8>), TrySendError> {
         let inner = self.session.inner();
         let thread = this_thread();
-        let mut deadline = None;
         let mut core = inner.lock();
         let index = self.out_flow(&mut core, to)?;
-        loop {
-            self.tell_failure(&mut core, index)?;
-            let limit = core.settings().retention_bytes;
-            let flow = &mut core.out_flows[index as usize];
-            if flow.takes_message(limit) {
-                flow.packer = Some(thread);
-                let scratch = std::mem::take(&mut flow.scratch);
-                return Ok((index, flow.begin_message(), scratch));
-            }
+        self.tell_failure(&mut core, index)?;
+        let limit = core.settings().retention_bytes;
+        let flow = &mut core.out_flows[index as usize];
+        let is_free = flow.packer.is_none() && flow.flow.backlog_bytes() < limit;
+        if !is_free {
             if within.is_zero() || flow.packer == Some(thread) {
                 return Err(TrySendError::NotNow);
             }
-            // What is delivered makes room, and is to be said now.
-            flow.flow.request_acknowledgement();
-            core.wake_flow(index);
             drop(core);
-            let deadline = *deadline.get_or_insert_with(|| Instant::now().checked_add(within));
-            inner
-                .wait(deadline, None, |core| {
-                    let flow = &core.out_flows[index as usize];
-                    let is_over = flow.takes_message(limit) || flow.failures.has_untold();
-                    is_over.then_some(())
-                })
-                .ok_or(TrySendError::NotNow)?;
+            let deadline = Instant::now().checked_add(within);
+            // Its turn first, as everybody's who packs: others would fill what room there is again.
+            let turn = inner.wait(deadline, None, |core| {
+                let packer = &mut core.out_flows[index as usize].packer;
+                packer.is_none().then(|| *packer = Some(thread))
+            });
+            turn.ok_or(TrySendError::NotNow)?;
+            let has_room = self.wait_for_room(index, deadline, |flow| flow.failures.has_untold());
             core = inner.lock();
+            let told = self.tell_failure(&mut core, index);
+            if told.is_err() || !has_room {
+                core.out_flows[index as usize].packer = None;
+                inner.wake_waiters(&core);
+                return Err(told.err().map_or(TrySendError::NotNow, TrySendError::Pack));
+            }
         }
+        let flow = &mut core.out_flows[index as usize];
+        flow.packer = Some(thread);
+        let scratch = std::mem::take(&mut flow.scratch);
+        Ok((index, flow.begin_message(), scratch))
+    }
+
+    /// Waits until a flow keeps less than its retention budget, or `is_over` says that there is nothing
+    /// to wait for; whether that was before the `deadline`.
+    pub(crate) fn wait_for_room(
+        &self,
+        index: u32,
+        deadline: Option<Instant>,
+        is_over: impl Fn(&OutFlow) -> bool,
+    ) -> bool {
+        let mut has_asked = false;
+        let waited = self.session.inner().wait(deadline, None, |core| {
+            let limit = core.settings().retention_bytes;
+            let flow = &mut core.out_flows[index as usize];
+            if flow.flow.backlog_bytes() < limit || is_over(flow) {
+                return Some(());
+            }
+            // What is delivered makes room, and is to be said now.
+            if !std::mem::replace(&mut has_asked, true) {
+                flow.flow.request_acknowledgement();
+                core.wake_flow(index);
+            }
+            None
+        });
+        waited.is_some()
     }
 
     // ---- unpacking ----------------------------------------------------------------------

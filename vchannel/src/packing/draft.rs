@@ -236,23 +236,11 @@ impl<'a> Draft<'a> {
     /// Waits until the flow keeps less than its retention budget. What is returned is locked since
     /// the look that found that the message goes on: more of it may be pushed.
     fn wait_for_retention(&mut self) -> Result<MutexGuard<'a, Core>, PackError> {
-        let inner = self.channel.session().inner();
-        let (index, message, waits) = (self.flow, self.message, self.waits);
-        let mut has_asked = false;
-        inner.wait(None, None, |core| {
-            let limit = core.settings().retention_bytes;
-            let flow = &mut core.out_flows[index as usize];
-            let has_room = !waits || flow.flow.backlog_bytes() < limit;
-            if has_room || flow.is_given_up(message) {
-                return Some(());
-            }
-            // What is delivered makes room, and is to be said now.
-            if !std::mem::replace(&mut has_asked, true) {
-                flow.flow.request_acknowledgement();
-                core.wake_flow(index);
-            }
-            None
-        });
+        if self.waits {
+            let message = self.message;
+            self.channel
+                .wait_for_room(self.flow, None, |flow| flow.is_given_up(message));
+        }
         self.lock_to_push()
     }
 

@@ -64,11 +64,6 @@ impl OutFlow {
         message
     }
 
-    /// Whether a message may begin: none is being packed, and less than `limit` bytes are kept.
-    pub(crate) fn takes_message(&self, limit: u64) -> bool {
-        self.packer.is_none() && self.flow.backlog_bytes() < limit
-    }
-
     /// Whether `message`, which is being packed, was given up with all before it: its flow has
     /// failed. Nothing more may be pushed for it.
     #[inline]

@@ -303,10 +303,15 @@ impl Core {
                 } else {
                     slot.flow.poll_transmit(now, TURN_BYTES)
                 };
-                match transmit {
-                    None => break true,
-                    Some(transmit) => turn.push(transmit),
-                }
+                let Some(transmit) = transmit else {
+                    // It may have asked for credit just now.
+                    if let Some(header) = slot.flow.poll_control() {
+                        let frame = Buffer::copied(&header.to_control_frame());
+                        turn.lanes.urgent.push(frame);
+                    }
+                    break true;
+                };
+                turn.push(transmit);
                 if turn.is_over() {
                     break false;
                 }

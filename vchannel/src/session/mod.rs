@@ -65,7 +65,7 @@ pub(crate) use self::core::{Core, Gathers};
 use self::driver::Driver;
 pub(crate) use self::early::{Early, TINY_BLOCK_BYTES};
 pub(crate) use self::failures::Fate;
-pub(crate) use self::flows::Memory;
+pub(crate) use self::flows::{Memory, OutFlow};
 pub(crate) use self::flush::class_of;
 use self::goal::Goal;
 pub(crate) use self::goal::Sought;
@@ -272,19 +272,20 @@ impl Session {
         }
         inner.flush_dirty();
         let deadline = Instant::now().checked_add(within);
-        let drained = inner.wait(deadline, None, |core| core.is_drained().then_some(()));
+        inner.wait(deadline, None, |core| core.is_drained().then_some(()));
         // And what has come meanwhile.
         inner.lock().acknowledge_all();
         inner.flush_dirty();
         let mut core = inner.lock();
         let lost = core.tell_all();
-        if drained.is_some() && lost.is_empty() {
-            return Ok(());
-        }
+        // The last may have been delivered since the time was over.
         let late = core.out_flows.iter().filter(|it| !it.flow.is_drained());
         let mut nodes: Vec<_> = late.map(|flow| core.destination_of(flow)).collect();
         nodes.sort();
         nodes.dedup();
+        if nodes.is_empty() && lost.is_empty() {
+            return Ok(());
+        }
         Err(CloseError {
             nodes,
             within,

@@ -104,6 +104,35 @@ fn what_a_burst_took_is_given_back_when_its_flow_is_closed() {
     }
 }
 
+/// Nobody else would before a timer does.
+#[test]
+fn who_has_no_credit_left_asks_at_once() {
+    let addresses = free_addresses();
+    let ungathered = "[endpoint]\ngather = false\nwindow = \"32KiB\"\n";
+    let addresses = [addresses[0].as_str(), addresses[1].as_str()];
+    let (_files, a, b) = pair_tuned("tcp", addresses, [ungathered; 2]);
+    let channel = a.channel("main").unwrap();
+    let send = || {
+        let mut packing = channel.begin_packing(b.node()).unwrap();
+        packing
+            .pack_safer(&[7; 3000], ReceiveMode::Express)
+            .unwrap();
+        packing.end_packing().unwrap();
+    };
+    send();
+    while !a.inner().lock().out_flows[0].flow.is_drained() {
+        thread::yield_now();
+    }
+    // It answers nothing, and what it may still be sent fits into the kernel's buffers.
+    let stopped = b.inner().lock();
+    while a.inner().lock().out_flows[0].flow.nothing_unsent() {
+        send();
+    }
+    let unsent = a.inner().lock().out_flows[0].flow.poll_control();
+    assert_eq!(unsent, None, "it waits for somebody to send it");
+    drop(stopped);
+}
+
 #[test]
 fn nodes_may_have_slots_of_other_sizes() {
     for protocol in ["hsl", "shm"] {

@@ -1,5 +1,6 @@
 //! Sending that waits for a bounded time.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -72,6 +73,54 @@ fn a_message_of_another_thread_is_waited_for() {
         for byte in [1, 2] {
             assert_eq!(receive(&there).1, [(vec![byte], Express)]);
         }
+    }
+}
+
+/// Who packs again and again takes what room there is, each time that there is some.
+#[test]
+fn who_streams_meanwhile_takes_turns() {
+    for protocol in ALL {
+        let nodes = Nodes::open(protocol, 2, SMALL_RETENTION);
+        let (here, there, to) = (nodes.channel(0), nodes.channel(1), nodes.id(1));
+        let is_over = AtomicBool::new(false);
+        let small = [(Bytes::from_static(&[2]), Cheaper)];
+        thread::scope(|scope| {
+            let streams = scope.spawn(|| {
+                let block = &large()[0].0;
+                let mut sent = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    let mut packing = here.begin_packing(to).expect("begins");
+                    packing.pack_owned(block.clone(), Cheaper).expect("packs");
+                    packing.end_packing().expect("ends");
+                    sent += 1;
+                }
+                sent
+            });
+            let takes = scope.spawn(|| {
+                let (mut large, mut small) = (0, 0);
+                while small < 20 {
+                    match receive(&there).1[0].0.len() {
+                        1 => small += 1,
+                        _ => large += 1,
+                    }
+                }
+                large
+            });
+            for _ in 0..20 {
+                here.send_within(to, &small, LONG).expect("has its turn");
+            }
+            let mut taken = takes.join().expect("takes all of them");
+            is_over.store(true, Ordering::Relaxed);
+            while !streams.is_finished() {
+                let next = there.begin_unpacking_within(SHORT).expect("goes on");
+                if let Some(mut unpacking) = next {
+                    unpacking.unpack_owned(100_000, Cheaper).expect("unpacks");
+                    unpacking.end_unpacking().expect("ends");
+                    taken += 1;
+                }
+            }
+            assert!(taken <= streams.join().expect("streams"));
+        });
     }
 }
 
