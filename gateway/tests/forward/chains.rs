@@ -132,9 +132,14 @@ fn the_sender_can_have_every_batch() {
 
 #[test]
 fn the_smallest_gateway_forwards() {
-    for right in [vec!["tcp"], remote_writes()].concat() {
+    // A batch holds a frame of any fragment, whatever it is asked to be.
+    for (right, mtu) in [vec!["tcp"], remote_writes()]
+        .concat()
+        .into_iter()
+        .flat_map(|right| ["1MiB", "60KiB", "1KiB"].map(|mtu| (right, mtu)))
+    {
         let settings = "[gateway]\ndepth = 1\nbatch = \"64KiB\"\nmemory = \"8MiB\"";
-        let world = World::two("tcp", right, settings);
+        let world = World::two("tcp", right, settings).and(&format!("mtu = {mtu:?}"));
         let _gateway = world.gateway("gw");
         let (a, b) = (world.node_of("a0"), world.node_of("b0"));
         let lengths = vec![300_000; 50];

@@ -40,7 +40,7 @@ socket_buffer = "16KiB"
 unsent = "4KiB"
 urgent_unsent = "4KiB"
 "#,
-    sections: r#"
+    sections: r#"mtu = "1KiB"
 [gateway]
 memory = "8MiB"
 batch = "64KiB"
@@ -58,7 +58,7 @@ window = "16KiB"
 /// Little memory that everybody may promise whole to anybody.
 const GREEDY: Settings = Settings {
     network: "",
-    sections: r#"
+    sections: r#"mtu = "60KiB"
 [gateway]
 memory = "8MiB"
 batch = "64KiB"

@@ -129,7 +129,7 @@ pub(crate) static KNOBS: [Knob; 31] = [
         section: Section::Gateway,
         key: "batch",
         kind: Kind::Size,
-        meaning: "what one system call of a gateway reads at most",
+        meaning: "what one system call of a gateway reads at most; at least a frame",
         tried: &["256KiB", "512KiB", "1MiB", "2MiB", "4MiB"],
         protocols: &[],
     },

@@ -81,17 +81,19 @@ impl Desk {
                     continue;
                 }
             };
-            let done = match self.message(scope, &front, &mut copies) {
+            let done = match self.message(&mut copies) {
                 Ok(Some(Away::Payload(meter, unpacking, size))) => {
                     // Before another hand has the desk: payloads of one bench are dealt with in
                     // the order in which they came. Nobody waits here for long: who has the
-                    // meter deals with the payload before, which is all there.
+                    // meter deals with the payload before, which is all there, and waits once at most
+                    // for one that takes no answers.
                     let mut meter = meter.lock().unwrap_or_else(PoisonError::into_inner);
                     drop(copies);
                     meter.payload(&self.channel, unpacking, size)
                 }
                 Ok(Some(Away::Obeyed(source, obeyed))) => {
                     drop(copies);
+                    self.understudy(scope, &front);
                     self.answer(scope, source, obeyed);
                     Ok(())
                 }
@@ -105,11 +107,9 @@ impl Desk {
     }
 
     /// Takes the next message, and deals with it as far as that takes no time.
-    fn message<'scope, 'env: 'scope>(
+    fn message<'env>(
         &'env self,
-        scope: &'scope Scope<'scope, 'env>,
-        front: &Front<'scope, 'env>,
-        copies: &mut Copies<'scope, 'env>,
+        copies: &mut Copies<'_, 'env>,
     ) -> Result<Option<Away<'env>>, TalkError> {
         copies.tell_alive();
         let Some(mut unpacking) = self.channel.begin_unpacking_within(self.look())? else {
@@ -123,7 +123,6 @@ impl Desk {
                 let source = unpacking.source();
                 unpacking.end_unpacking()?;
                 let obeyed = self.meters().order(source, &head);
-                self.understudy(scope, front);
                 return Ok(Some(Away::Obeyed(source, obeyed)));
             }
             Incoming::Service(head) if wire::Order::is_kind(head.kind) => {
@@ -188,13 +187,14 @@ impl Desk {
         Ok(())
     }
 
-    /// Sees to it that there is a thread for each bench, beside the one at the desk.
+    /// Sees to it that there is a thread for each bench, and for the calling one, which has left the desk,
+    /// beside the one at the desk.
     fn understudy<'scope, 'env: 'scope>(
         &'env self,
         scope: &'scope Scope<'scope, 'env>,
         front: &Front<'scope, 'env>,
     ) {
-        if self.hands.load(Ordering::Relaxed) > self.meters().count() {
+        if self.hands.load(Ordering::Relaxed) > self.meters().count().max(1) {
             return;
         }
         let front = Arc::clone(front);

@@ -35,6 +35,8 @@ pub(crate) struct Meter {
     kind: Kind,
     messages: u64,
     wrong: u64,
+    /// Whether the last answer could be sent: who takes none in is not waited for again.
+    is_heard: bool,
 }
 
 /// What becomes of payloads that come.
@@ -68,6 +70,7 @@ impl Meter {
             kind,
             messages: 0,
             wrong: 0,
+            is_heard: true,
         }
     }
 
@@ -102,7 +105,9 @@ impl Meter {
         if self.kind == Kind::Sink {
             return Ok(());
         }
-        talk::answer_payload(channel, source, back).or_drop();
+        let answered = talk::answer_payload(channel, source, back, self.is_heard);
+        self.is_heard = answered.sent.is_ok();
+        answered.or_drop();
         Ok(())
     }
 

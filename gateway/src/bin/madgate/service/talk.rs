@@ -93,10 +93,20 @@ pub(crate) fn answer_once(channel: &Channel, to: NodeId, message: (Head, Bytes))
     answer_service(channel, to, message, ANSWER_WITHIN)
 }
 
-/// As [`answer_once`], with a payload.
-pub(crate) fn answer_payload(channel: &Channel, to: NodeId, payload: Bytes) -> Answered {
+/// As [`answer_once`], with a payload, to one that is `waited_for`.
+pub(crate) fn answer_payload(
+    channel: &Channel,
+    to: NodeId,
+    payload: Bytes,
+    waited_for: bool,
+) -> Answered {
     let blocks = [(payload, ReceiveMode::Cheaper)];
-    answer_blocks(channel, to, &blocks, ANSWER_WITHIN)
+    let within = if waited_for {
+        ANSWER_WITHIN
+    } else {
+        Duration::ZERO
+    };
+    answer_blocks(channel, to, &blocks, within)
 }
 
 fn answer_service(
