@@ -9,8 +9,15 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# Of the whole workspace: so what the tests have built serves.
-cargo test --workspace --lib fuzzing
+# Of the whole workspace: so what the tests have built serves. A name that matches nothing is no success.
+log=$(mktemp)
+trap 'rm "$log"' EXIT
+cargo test --workspace --lib fuzzing 2>&1 | tee "$log"
+replayed=$(grep -c '^test .*fuzzing.* ok$' "$log" || true)
+[ "$replayed" -ge 5 ] || {
+    echo "$replayed corpora have been replayed, where 5 were to: are their tests still called so?" >&2
+    exit 1
+}
 
 if ! command -v "${CXX:-c++}" >/dev/null; then
     echo "no C++ compiler: corpora replayed, nothing fuzzed" >&2

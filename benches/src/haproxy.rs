@@ -78,12 +78,15 @@ fn configuration(
     sink: SocketAddr,
 ) -> String {
     let most = connections + SPARE_CONNECTIONS;
+    // One for each direction. By itself it has one for every four connections, and copies for who finds none.
+    let pipes = 2 * most;
     let (tuning, splice) = (splice.tuning(), splice.options());
     format!(
         "\
 global
     nbthread 1
     maxconn {most}
+    maxpipes {pipes}
     {tuning}
 defaults
     mode tcp

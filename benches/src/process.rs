@@ -6,14 +6,15 @@
 //! ([`Process::program`]).
 
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::process::{CommandExt, parent_id};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Signal, getrlimit, set_parent_process_death_signal, setrlimit};
 
@@ -182,13 +183,35 @@ impl Process {
         }
     }
 
-    /// Waits until the process ends by itself.
+    /// Waits until the process, which has nothing more to do, ends by itself.
     ///
     /// # Errors
     ///
-    /// If it fails.
-    pub fn finish(mut self) -> io::Result<()> {
+    /// If it fails, or does not end.
+    pub fn finish(self) -> io::Result<()> {
+        self.finish_within(PATIENCE)
+    }
+
+    /// The same, of one that has so long to do.
+    ///
+    /// # Errors
+    ///
+    /// If it fails, or does not end.
+    pub fn finish_within(mut self, patience: Duration) -> io::Result<()> {
         drop(self.stdin.take());
+        // Its output is closed when it ends, at the latest.
+        let deadline = Instant::now() + patience;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left) {
+                Ok(_) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {
+                    let what = format!("{} did not end in {} s", self.name, patience.as_secs());
+                    return Err(io::Error::other(what));
+                }
+            }
+        }
         let status = self.child.wait()?;
         if status.success() {
             return Ok(());
@@ -241,10 +264,8 @@ pub fn become_program(program: &[OsString]) -> io::Error {
     let Some((program, arguments)) = program.split_first() else {
         return io::Error::other("no program named");
     };
-    let error = Command::new(program)
-        .args(arguments)
-        .env_remove(PARENT)
-        .exec();
+    let at = installed(program).unwrap_or_else(|| program.into());
+    let error = Command::new(at).args(arguments).env_remove(PARENT).exec();
     io::Error::new(
         error.kind(),
         format!("{}: {error}", program.to_string_lossy()),
@@ -254,10 +275,16 @@ pub fn become_program(program: &[OsString]) -> io::Error {
 /// Whether `program` is in one of the directories where programs are, those of the
 /// administrator too.
 pub fn is_installed(program: &str) -> bool {
+    installed(program.as_ref()).is_some()
+}
+
+/// Where a program is that is named without a directory.
+fn installed(program: &OsStr) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path)
         .chain(["/usr/sbin".into(), "/sbin".into()])
-        .any(|directory| directory.join(program).is_file())
+        .map(|directory| directory.join(program))
+        .find(|file| file.is_file())
 }
 
 fn ticks_per_second() -> u64 {
@@ -303,5 +330,7 @@ mod tests {
     fn what_is_not_there_is_not_installed() {
         assert!(is_installed("sh"));
         assert!(!is_installed("no-such-program-anywhere"));
+        let shell = installed("sh".as_ref()).unwrap();
+        assert!(shell.is_absolute() && shell.is_file());
     }
 }

@@ -11,6 +11,10 @@ use madgate_vchannel::{Channel, NodeId};
 use super::arithmetic::SAMPLES;
 use super::gauss::Brothers;
 
+/// A process that has gone may come back, so that a message of it is waited for without end, unless a
+/// limit is given.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 /// The two other processes, and the time that the exchanges have taken.
 #[derive(Debug)]
 pub(crate) struct Messages {
@@ -41,7 +45,9 @@ impl Messages {
 
     fn receive(&self, from: NodeId) -> Result<f64, Box<dyn Error>> {
         let mut value = [0; size_of::<f64>()];
-        let mut unpacking = self.channel.begin_unpacking_from(from)?;
+        let next = self.channel.begin_unpacking_from_within(from, PATIENCE)?;
+        let mut unpacking =
+            next.ok_or("another of the three says nothing: it has ended, or is stopped")?;
         unpacking.unpack_cheaper(&mut value)?;
         unpacking.end_unpacking()?;
         Ok(f64::from_le_bytes(value))

@@ -186,7 +186,8 @@ fn forward(file: &Path) -> Result<(), Box<dyn Error>> {
 struct Started {
     name: &'static str,
     child: Child,
-    input: ChildStdin,
+    /// Its end tells the gateway to end.
+    input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
 }
 
@@ -205,7 +206,7 @@ impl Started {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
-        let input = child.stdin.take().ok_or("no input")?;
+        let input = child.stdin.take();
         let output = BufReader::new(child.stdout.take().ok_or("no output")?);
         Ok(Self {
             name,
@@ -235,7 +236,7 @@ impl Started {
     }
 
     fn end(mut self) -> Result<(), Box<dyn Error>> {
-        drop(self.input);
+        drop(self.input.take());
         self.output.read_to_end(&mut Vec::new())?;
         let status = self.child.wait()?;
         if status.success() {
@@ -243,5 +244,14 @@ impl Started {
         } else {
             Err(format!("the process of {} failed: {status}", self.name).into())
         }
+    }
+}
+
+/// None is left behind where another has failed.
+impl Drop for Started {
+    fn drop(&mut self) {
+        // Nothing is to be done where it has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }

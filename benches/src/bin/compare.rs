@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
+use madgate_benches::contestant::each_once;
 use madgate_benches::samples::Samples;
 use madgate_benches::table::Table;
 use serde::Deserialize;
@@ -125,14 +126,21 @@ fn main() -> ExitCode {
 }
 
 fn compare(arguments: &Arguments) -> io::Result<ExitCode> {
-    if arguments.before.len().min(arguments.after.len()) < RUNS_WANTED {
+    let before = each_once(arguments.before.iter().cloned());
+    let after = each_once(arguments.after.iter().cloned());
+    if before.len().min(after.len()) < RUNS_WANTED {
         eprintln!(
             "warning: with fewer than {RUNS_WANTED} runs a side, noise between runs is taken for a change; \
              save more of each, in turns"
         );
     }
-    let before = read_side(&arguments.folder, &arguments.before)?;
-    let after = read_side(&arguments.folder, &arguments.after)?;
+    let before = read_side(&arguments.folder, &before)?;
+    let after = read_side(&arguments.folder, &after)?;
+    if pairs(&before, &after).next().is_none() {
+        return Err(io::Error::other(
+            "no bench has been run on both sides: are these runs of the same benches?",
+        ));
+    }
     let mut table = Table::new(["bench", "before", "after", "change", ""]);
     let mut has_slower = false;
     for (name, (before, after)) in pairs(&before, &after) {

@@ -1,10 +1,13 @@
 //! Table 2: what a message costs, counted from inside and from outside.
 
 use std::env;
+use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Write};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
+use madgate_benches::process::Process;
 use madgate_benches::table::Table;
 use serde::Serialize;
 
@@ -200,19 +203,17 @@ fn strace_is_there() -> bool {
     version.is_ok_and(|status| status.success())
 }
 
+/// How long an exchange may take that is traced.
+const TRACED_WITHIN: Duration = Duration::from_secs(300);
+
 /// System calls of both ends of an exchange, and how many of them gave the processor away.
 fn traced(command: Vec<String>) -> io::Result<[u64; 2]> {
     let folder = madgate_benches::scratch::folder()?;
     let summary = folder.path().join("summary");
-    let status = Command::new("strace")
-        .args(["-f", "-c", "-o"])
-        .arg(&summary)
-        .arg(env::current_exe()?)
-        .args(command)
-        .status()?;
-    if !status.success() {
-        return Err(io::Error::other("strace could not trace an exchange"));
-    }
+    let mut arguments: Vec<OsString> = ["-f", "-c", "-o"].map(Into::into).into();
+    arguments.extend([summary.clone().into(), env::current_exe()?.into()]);
+    arguments.extend(command.into_iter().map(Into::into));
+    Process::program("strace", arguments)?.finish_within(TRACED_WITHIN)?;
     let (mut calls, mut yields) = (0, 0);
     // Time, seconds, µs for each, calls, errors where there are any, name.
     for line in fs::read_to_string(&summary)?.lines() {

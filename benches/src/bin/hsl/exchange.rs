@@ -6,6 +6,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 
 use clap::Args;
+use madgate_benches::children::say;
 use madgate_benches::cores::Kept;
 use madgate_benches::process::{PATIENCE, Process, die_with_parent};
 use madgate_benches::samples::Samples;
@@ -13,6 +14,9 @@ use madgate_tm::hsl::port::PortDevice;
 
 use crate::end::{Counted, End};
 use crate::plan::{Device, Plan};
+
+/// What the end that answers says when it has found the one that asks.
+pub(crate) const CONNECTED: &str = "connected";
 
 /// What came out at the end that asks.
 #[derive(Debug)]
@@ -39,6 +43,7 @@ impl Peer {
         die_with_parent()?;
         let _kept = keep(&self.plan, 1)?;
         let socket = UnixStream::connect(&self.socket)?;
+        say(CONNECTED)?;
         let counted = match self.plan.wanted.device {
             Device::Host => self.answer(End::of_host(socket, true, &self.plan)?),
             Device::Libfabric => self.answer(End::of_fabric(socket, true, &self.plan)?),
@@ -69,6 +74,8 @@ pub(crate) fn both_ends(plan: &Plan) -> io::Result<Outcome> {
     let arguments = [vec!["peer".to_owned(), at], plan.arguments()].concat();
     let peer = Process::again("peer", arguments)?;
     let _kept = keep(plan, 0)?;
+    // One that never comes is not waited for without end.
+    peer.word(CONNECTED)?;
     let socket = listener.accept()?.0;
     match plan.wanted.device {
         Device::Host => ask(plan, End::of_host(socket, false, plan)?, &peer),

@@ -44,6 +44,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand, ValueEnum};
 use madgate_benches::Machine;
 use madgate_benches::children::ChildCommand;
+use madgate_benches::process::die_with_parent;
 
 use plan::{Device, Plan, Wanted};
 
@@ -112,9 +113,13 @@ enum Child {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let result = match arguments.child {
-        Some(Child::Exchange(plan)) => exchange::both_ends(&plan).map(drop),
+        Some(Child::Exchange(plan)) => die_with_parent()
+            .and_then(|()| exchange::both_ends(&plan))
+            .map(drop),
         Some(Child::Peer(peer)) => peer.run(),
-        Some(Child::Packed(packed)) => packed.both_ends().map(drop),
+        Some(Child::Packed(packed)) => die_with_parent()
+            .and_then(|()| packed.both_ends())
+            .map(drop),
         Some(Child::PackedPeer(peer)) => peer.run(),
         Some(Child::Sleeper(sleeper)) => sleeper.run(),
         Some(Child::Shared(child)) => child.run(),

@@ -7,10 +7,13 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
+use madgate_benches::children::say;
 use madgate_benches::cores::{self, Kept};
 use madgate_benches::process::{PATIENCE, Process, die_with_parent};
 use madgate_benches::samples::Samples;
 use madgate_tm::{Interest, Poller};
+
+use crate::exchange::CONNECTED;
 
 /// The process that is woken, and wakes.
 #[derive(Debug, Args)]
@@ -28,6 +31,7 @@ impl Sleeper {
         die_with_parent()?;
         let _kept = cores::two().map(|cores| Kept::on(cores[1])).transpose()?;
         let mut end = End::new(UnixStream::connect(&self.socket)?)?;
+        say(CONNECTED)?;
         for _ in 0..self.rounds {
             end.sleep()?;
             end.ring()?;
@@ -48,6 +52,7 @@ pub(crate) fn bare(rounds: usize) -> io::Result<f64> {
     ];
     let sleeper = Process::again("sleeper", arguments)?;
     let _kept = cores::two().map(|cores| Kept::on(cores[0])).transpose()?;
+    sleeper.word(CONNECTED)?;
     let mut end = End::new(listener.accept()?.0)?;
     let mut halves = Vec::with_capacity(rounds);
     for _ in 0..rounds {

@@ -26,7 +26,15 @@ const fn switch(path: &'static str, settings: &'static [&'static str]) -> Switch
 
 /// Those that there are between TCP and TCP.
 const SWITCHES: [Switch; 18] = [
-    switch("no batches", &["gateway.batch=64KiB", "gateway.depth=1"]),
+    // A batch holds a frame at least.
+    switch(
+        "no batches",
+        &[
+            "gateway.batch=64KiB",
+            "gateway.depth=1",
+            "channel.mtu=60KiB",
+        ],
+    ),
     switch("no run to completion", &["gateway.handover=thread"]),
     switch(
         "no adaptive waiting",

@@ -126,10 +126,10 @@ fn soak(time: Duration) -> io::Result<()> {
         visitor.word("sent")?;
         visitor.finish()?;
         visits += 1;
-        let mut counts = Counts::default();
+        let mut counts = Vec::new();
         for end in &mut ends {
             end.go()?;
-            counts.add(&end.word("counts")?)?;
+            counts.push(Counts::parse(&end.word("counts")?)?);
         }
         let memory = [&gateway, &ends[0], &ends[1]].map(Process::memory);
         watch.look(began.elapsed(), counts, visits, memory)?;

@@ -28,7 +28,7 @@ pub(crate) struct NodeArguments {
     peer: String,
 }
 
-/// What has arrived at a node.
+/// What has arrived at a node of the one that stays.
 #[derive(Debug, Default)]
 struct Arrived {
     messages: AtomicU64,
@@ -81,6 +81,9 @@ fn receive_all(channel: &Channel, peer: NodeId, arrived: &Arrived) -> io::Result
             return Err(io::Error::other(what));
         }
         *due = number + 1;
+        if from != peer {
+            continue;
+        }
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         arrived.messages.fetch_add(1, Ordering::Relaxed);
         arrived.bytes.fetch_add(bytes, Ordering::Relaxed);

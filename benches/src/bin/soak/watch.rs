@@ -1,6 +1,7 @@
 //! What a soak sees from outside: that messages arrive, and that memory stays as it is.
 
 use std::io;
+use std::iter;
 use std::time::Duration;
 
 /// In the first one of so many parts of the time, memory may still grow to its size.
@@ -18,7 +19,7 @@ const SHORT_SLACK_BYTES: u64 = 16 << 20;
 /// What is shorter than this is short.
 const LONG: Duration = Duration::from_secs(600);
 
-/// Messages and bytes that have arrived.
+/// Messages and bytes that have arrived at one node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     messages: u64,
@@ -26,15 +27,11 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Adds what one node says: two numbers.
-    pub(crate) fn add(&mut self, said: &str) -> io::Result<()> {
+    /// What a node says: two numbers.
+    pub(crate) fn parse(said: &str) -> io::Result<Self> {
         let mut numbers = said.split_whitespace().map(str::parse::<u64>);
         match (numbers.next(), numbers.next()) {
-            (Some(Ok(messages)), Some(Ok(bytes))) => {
-                self.messages += messages;
-                self.bytes += bytes;
-                Ok(())
-            }
+            (Some(Ok(messages)), Some(Ok(bytes))) => Ok(Self { messages, bytes }),
             _ => Err(io::Error::other(format!("{said:?} are no counts"))),
         }
     }
@@ -47,7 +44,8 @@ pub(crate) struct Watch {
     /// Per look, per process.
     memory: Vec<Vec<u64>>,
     peaks: Vec<u64>,
-    last: Counts,
+    /// Per node at which messages arrive.
+    last: Vec<Counts>,
 }
 
 impl Watch {
@@ -56,15 +54,16 @@ impl Watch {
             names,
             memory: Vec::new(),
             peaks: vec![0; names.len()],
-            last: Counts::default(),
+            last: Vec::new(),
         }
     }
 
-    /// Notes and prints what there is now.
+    /// Notes and prints what there is now; `counts` are of the nodes at which messages arrive, always in
+    /// the same order.
     pub(crate) fn look(
         &mut self,
         after: Duration,
-        counts: Counts,
+        counts: Vec<Counts>,
         visits: u64,
         memory: impl IntoIterator<Item = io::Result<(u64, u64)>>,
     ) -> io::Result<()> {
@@ -78,12 +77,23 @@ impl Watch {
         println!(
             "{:6} s  {:10} messages  {:8} MiB  {visits:5} visits  {}",
             after.as_secs(),
-            counts.messages,
-            counts.bytes >> 20,
+            counts.iter().map(|node| node.messages).sum::<u64>(),
+            counts.iter().map(|node| node.bytes).sum::<u64>() >> 20,
             told.join("  ")
         );
-        if counts.messages == self.last.messages {
-            return Err(io::Error::other("nothing arrives any more"));
+        let before = self
+            .last
+            .iter()
+            .map(|node| node.messages)
+            .chain(iter::repeat(0));
+        if counts
+            .iter()
+            .zip(before)
+            .any(|(now, before)| now.messages == before)
+        {
+            return Err(io::Error::other(
+                "nothing arrives any more at one of the nodes",
+            ));
         }
         self.last = counts;
         for (peak, (_, now)) in self.peaks.iter_mut().zip(&memory) {
@@ -140,15 +150,18 @@ fn median(sizes: &[u64]) -> u64 {
 mod tests {
     use super::*;
 
+    fn counts(messages: &[u64]) -> Vec<Counts> {
+        let of = |&messages| Counts { messages, bytes: 0 };
+        messages.iter().map(of).collect()
+    }
+
     fn watched(sizes: impl Iterator<Item = u64>) -> Watch {
         let mut watch = Watch::new(&["gw"]);
         for (look, size) in (1..).zip(sizes) {
-            let counts = Counts {
-                messages: look,
-                bytes: 0,
-            };
             let memory = [Ok((size, size))];
-            watch.look(Duration::ZERO, counts, 0, memory).unwrap();
+            watch
+                .look(Duration::ZERO, counts(&[look]), 0, memory)
+                .unwrap();
         }
         watch
     }
@@ -173,12 +186,24 @@ mod tests {
     #[test]
     fn standing_still_is_found() {
         let mut watch = Watch::new(&[]);
-        let mut counts = Counts::default();
-        counts.add("5 100").unwrap();
-        counts.add("6 11").unwrap();
-        assert_eq!((counts.messages, counts.bytes), (11, 111));
-        assert!(counts.add("5").is_err());
-        watch.look(Duration::ZERO, counts, 0, []).unwrap();
-        assert!(watch.look(Duration::ZERO, counts, 0, []).is_err());
+        let mut look = |messages: &[u64]| watch.look(Duration::ZERO, counts(messages), 0, []);
+        look(&[5, 6]).unwrap();
+        look(&[6, 7]).unwrap();
+        look(&[7, 7]).expect_err("one of them stands still");
+        assert!(
+            Watch::new(&[])
+                .look(Duration::ZERO, counts(&[0, 1]), 0, [])
+                .is_err()
+        );
+    }
+
+    #[test]
+    fn counts_are_two_numbers() {
+        let two = Counts {
+            messages: 5,
+            bytes: 100,
+        };
+        assert_eq!(Counts::parse("5 100").unwrap(), two);
+        Counts::parse("5").unwrap_err();
     }
 }
