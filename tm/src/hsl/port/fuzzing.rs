@@ -13,6 +13,12 @@ pub(in crate::hsl) struct Attacked {
     ours: Port,
     peer: Port,
     held: Vec<Arrived>,
+    /// Numbers of what was sent and has not come back.
+    sent: Vec<u64>,
+    /// Bytes of each memory that was posted and has not come back.
+    posted: Vec<u64>,
+    /// A call has failed: what it had taken by then, nobody can tell.
+    has_failed: bool,
 }
 
 impl Attacked {
@@ -21,6 +27,9 @@ impl Attacked {
             ours,
             peer,
             held: Vec::new(),
+            sent: Vec::new(),
+            posted: Vec::new(),
+            has_failed: false,
         }
     }
 
@@ -98,14 +107,43 @@ impl Attacked {
         let bytes = usize::from(size) * 4;
         let mut blocks = vec![Block::Other(vec![size; bytes])];
         blocks.extend(self.ours.arena().allocate(size.into()).map(Block::Arena));
-        taken(self.ours.send(blocks).map(drop))
+        match taken(self.ours.send(blocks)) {
+            Ok(Some(number)) => {
+                assert!(!self.sent.contains(&number), "a number is given twice");
+                self.sent.push(number);
+            }
+            Ok(None) => {}
+            Err(error) => return Err(self.fails(error)),
+        }
+        Ok(())
     }
 
     /// Posts memory; none at all would be a mistake of ours.
     pub(in crate::hsl) fn post(&mut self, size: u8) -> Result<(), LaneError> {
-        match self.ours.arena().allocate(u32::from(size.max(1)) * 4) {
-            Some(buffer) => taken(self.ours.post(vec![Block::Arena(buffer)])),
-            None => Ok(()),
+        let Some(buffer) = self.ours.arena().allocate(u32::from(size.max(1)) * 4) else {
+            return Ok(());
+        };
+        let bytes = buffer.len() as u64;
+        match taken(self.ours.post(vec![Block::Arena(buffer)])) {
+            Ok(Some(())) => self.posted.push(bytes),
+            Ok(None) => {}
+            Err(error) => return Err(self.fails(error)),
+        }
+        Ok(())
+    }
+
+    fn fails(&mut self, error: LaneError) -> LaneError {
+        self.has_failed = true;
+        error
+    }
+
+    /// Something has come back: it was given away, and is not any more.
+    fn comes_back(&mut self, which: impl FnOnce(&mut Self) -> &mut Vec<u64>, back: u64) {
+        let has_failed = self.has_failed;
+        let away = which(self);
+        match away.iter().position(|given| *given == back) {
+            Some(place) => drop(away.swap_remove(place)),
+            None => assert!(has_failed, "{back} comes back that was not given away"),
         }
     }
 
@@ -121,9 +159,15 @@ impl Attacked {
         // The shortest ones are copied, one at a time, the others handed out.
         let copied = self.ours.receive_short(&mut [0; 16]);
         let progress = copied.and_then(|_| self.ours.progress());
-        self.held
-            .extend(std::iter::from_fn(|| self.ours.next_arrived()));
-        while self.ours.next_sent().is_some() {}
+        while let Some(arrived) = self.ours.next_arrived() {
+            if let Arrived::Posted(blocks, _) = &arrived {
+                self.comes_back(|own| &mut own.posted, super::block::length(blocks));
+            }
+            self.held.push(arrived);
+        }
+        while let Some((number, _)) = self.ours.next_sent() {
+            self.comes_back(|own| &mut own.sent, number);
+        }
         for arrived in &self.held {
             match arrived {
                 Arrived::Short(slot) | Arrived::Unposted(slot) => {
@@ -134,17 +178,18 @@ impl Attacked {
                 }
             }
         }
-        progress
+        progress.map_err(|error| self.fails(error))
     }
 }
 
-/// That a port is full is no fault of anybody's.
-fn taken(result: Result<(), Untaken>) -> Result<(), LaneError> {
+/// That a port is full is no fault of anybody's: nothing is taken then.
+fn taken<T>(result: Result<T, Untaken>) -> Result<Option<T>, LaneError> {
     match result {
         Err(Untaken {
             why: Why::Lane(error),
             ..
         }) => Err(error),
-        Ok(()) | Err(_) => Ok(()),
+        Ok(taken) => Ok(Some(taken)),
+        Err(_) => Ok(None),
     }
 }
