@@ -98,7 +98,8 @@ impl<B> Transit<B> {
         self.enqueue(index, Lane::Urgent, queued, now)
     }
 
-    /// Data frames arrived from `from`.
+    /// Data frames arrived from `from`. Before the destination has answered, those beyond what was granted
+    /// are of an admission before this one, and dropped.
     ///
     /// # Errors
     /// When they are more than was granted; the link is to be closed.

@@ -1,5 +1,6 @@
 //! What can only be said once everything has been read: who reaches whom, and what looks odd.
 
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::ops::Range;
 use std::path::PathBuf;
@@ -10,7 +11,7 @@ use madgate_tm::Endpoint;
 
 use super::id::{ChannelId, NetworkId, NodeId};
 use super::mistake::Report;
-use super::nodes::NodeGroup;
+use super::nodes::{GroupAddress, NodeGroup};
 use super::{Channel, Cluster, format_duration, format_rate, format_size};
 
 /// How long a fragment may take at a rate before that is odd: whatever else goes there waits for it.
@@ -52,7 +53,7 @@ pub(super) fn check(
 fn check_places(cluster: &Cluster, group: &NodeGroup, report: &mut Report) {
     // One node of each group is looked at: the others have their names in the same way.
     let node = NodeId(group.ranks.start);
-    let mut places: Vec<(PathBuf, NetworkId)> = Vec::new();
+    let mut places: HashMap<PathBuf, NetworkId> = HashMap::new();
     for at in &group.addresses {
         let (Some(Endpoint::Shm { directory, name }) | Some(Endpoint::Hsl { directory, name })) =
             cluster.address(node, at.network)
@@ -60,7 +61,7 @@ fn check_places(cluster: &Cluster, group: &NodeGroup, report: &mut Report) {
             continue;
         };
         let place = directory.join(name);
-        if let Some((_, other)) = places.iter().find(|(other, _)| *other == place) {
+        if let Some(other) = places.get(&place) {
             let [one, other] = [*other, at.network].map(|id| &cluster.network(id).name);
             let message = format!(
                 "node \"{}\" would listen twice at {}.sock: networks \"{one}\" and \"{other}\" have the same directory",
@@ -70,7 +71,7 @@ fn check_places(cluster: &Cluster, group: &NodeGroup, report: &mut Report) {
             let help = "give each network a `directory` of its own";
             report.mistake(&group.span, message, help);
         }
-        places.push((place, at.network));
+        places.insert(place, at.network);
     }
 }
 
@@ -121,19 +122,14 @@ fn islands(cluster: &Cluster, channel: &Channel) -> Vec<usize> {
         }
         at
     }
-    for (index, network) in channel.networks.iter().enumerate() {
-        for group in cluster
-            .nodes
-            .groups_on(*network)
-            .filter(|group| group.gateway)
-        {
-            for address in &group.addresses {
-                // Networks are sorted, each pair is met twice and joined once.
-                if let Ok(other) = channel.networks.binary_search(&address.network) {
-                    let (one, other) = (root(&mut parents, index), root(&mut parents, other));
-                    parents[one] = other;
-                }
-            }
+    for group in cluster.nodes.groups().iter().filter(|group| group.gateway) {
+        // Networks are sorted.
+        let place = |at: &GroupAddress| channel.networks.binary_search(&at.network).ok();
+        let mut places = group.addresses.iter().filter_map(place);
+        let Some(first) = places.next() else { continue };
+        for other in places {
+            let (one, other) = (root(&mut parents, first), root(&mut parents, other));
+            parents[other] = one;
         }
     }
     (0..parents.len())

@@ -12,7 +12,7 @@ use super::mistake::Report;
 use super::rate::{format_rate, parse_rate};
 use super::settings::RATE_BOUNDS;
 use super::size::{format_size, parse_size};
-use super::suggestion::{closest, did_you_mean};
+use super::suggestion::closest;
 
 /// One table of the file: the keys that have not been taken out yet.
 #[derive(Debug)]
@@ -43,7 +43,8 @@ impl<'t> Fields<'t> {
             if !known.contains(&name) {
                 let meant = closest(name, known.iter().copied());
                 misspelt.extend(meant.map(str::to_owned));
-                let help = did_you_mean(name, known.iter().copied())
+                let help = report
+                    .did_you_mean(name, known.iter().copied())
                     .unwrap_or_else(|| format!("the keys of {title} are {}", known.join(", ")));
                 report.mistake(
                     &key.span(),

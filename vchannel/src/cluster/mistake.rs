@@ -3,6 +3,8 @@
 use std::fmt;
 use std::ops::Range;
 
+use super::suggestion::did_you_mean;
+
 /// One thing that is wrong with a cluster file (or, as a warning, looks wrong).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mistake {
@@ -126,6 +128,19 @@ impl Report {
         }
         let mistake = self.locate(Some(span), message.into(), help.into());
         self.mistakes.push(mistake);
+    }
+
+    /// What a name that is a mistake was probably meant to be, as [`did_you_mean`] says it; of the mistakes
+    /// that are only counted nobody reads that.
+    pub(crate) fn did_you_mean<'a>(
+        &self,
+        name: &str,
+        known: impl Iterator<Item = &'a str>,
+    ) -> Option<String> {
+        if self.mistakes.len() == MAX_MISTAKES {
+            return None;
+        }
+        did_you_mean(name, known)
     }
 
     /// Notes a mistake of the file as a whole.

@@ -16,7 +16,6 @@ use super::nodes::{GroupAddress, NodeGroup, NodeTable};
 use super::pattern::{Alignment, Pattern, PatternKind};
 use super::sections::Networks;
 use super::settings::MEMORY_BOUNDS;
-use super::suggestion::did_you_mean;
 use super::{MAX_NAME_BYTES, MAX_NODES};
 
 /// Reads every `[[node]]` table.
@@ -104,12 +103,11 @@ impl NodeReader<'_> {
         for index in 0..pattern.count() {
             pattern.expand(index, Alignment::Combined, &mut self.text);
             if let Err(taken) = self.nodes.push_name(&self.text) {
-                let message = match self
-                    .nodes
-                    .groups()
-                    .iter()
-                    .rfind(|g| g.ranks.contains(&taken.0))
-                {
+                // They are in the order of their ranks.
+                let groups = self.nodes.groups();
+                let place = groups.partition_point(|group| group.ranks.end <= taken.0);
+                let group = groups.get(place);
+                let message = match group.filter(|group| group.ranks.contains(&taken.0)) {
                     Some(group) => format!(
                         "a node called \"{}\" is there already, on line {}",
                         self.text,
@@ -176,7 +174,8 @@ impl NodeReader<'_> {
                 .read
                 .iter()
                 .map(|network| network.name.as_str());
-            let help = did_you_mean(&network_name, names)
+            let help = report
+                .did_you_mean(&network_name, names)
                 .unwrap_or_else(|| "add a [[network]] with this name".to_owned());
             let message =
                 format!("unknown network \"{network_name}\" in the addresses of \"{name_text}\"");
@@ -198,7 +197,12 @@ impl NodeReader<'_> {
                 name.count(),
                 if name.count() == 1 { "" } else { "s" }
             );
-            report.mistake(&span, message, "make the ranges equally long");
+            let help = if pattern.count() == name.count() {
+                "write its ranges as long as those of the name and in their order, or one of all of its nodes"
+            } else {
+                "make the ranges equally long"
+            };
+            report.mistake(&span, message, help);
             return None;
         };
         let address = GroupAddress {

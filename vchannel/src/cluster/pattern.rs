@@ -154,9 +154,15 @@ fn looks_like_range(text: &str) -> bool {
             .all(|byte| byte == b'-' || byte.is_ascii_digit())
 }
 
+/// Digits of a number in a range, with the zeros that it is padded with.
+const LONGEST_NUMBER: usize = 20;
+
 fn parse_range(text: &str) -> Result<(PatternPiece, u64), String> {
     let bad = || format!("`[{text}]` is not like `[0-3]`");
     let (first_text, last_text) = text.split_once('-').ok_or_else(bad)?;
+    if first_text.len().max(last_text.len()) > LONGEST_NUMBER {
+        return Err("a number of a range is too long".to_owned());
+    }
     let first: u64 = first_text.parse().map_err(|_| bad())?;
     let last: u64 = last_text.parse().map_err(|_| bad())?;
     if last < first {
@@ -204,6 +210,16 @@ mod tests {
             expand_all("r[0-1]n[0-1]", PatternKind::Name),
             ["r0n0", "r0n1", "r1n0", "r1n1"]
         );
+    }
+
+    #[test]
+    fn numbers_are_bounded() {
+        for digits in [LONGEST_NUMBER, LONGEST_NUMBER + 1, 70_000] {
+            let zeros = "0".repeat(digits);
+            let text = format!("h[{zeros}-{zeros}]");
+            let pattern = Pattern::parse(&text, PatternKind::Address);
+            assert_eq!(pattern.is_ok(), digits == LONGEST_NUMBER);
+        }
     }
 
     #[test]

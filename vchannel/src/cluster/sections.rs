@@ -22,7 +22,6 @@ use super::settings::{
     MAX_SPIN, MEMORY_BOUNDS, MTU_BOUNDS, RETENTION_BOUNDS, SPLICE_FROM_BOUNDS, WEIGHT_BOUNDS,
     WINDOW_BOUNDS, WaitPolicy,
 };
-use super::suggestion::did_you_mean;
 use super::tuning::{all_keys, read_tuning};
 use super::{
     Channel, Checksum, Cluster, ClusterError, MAX_CHANNELS, MAX_NAME_BYTES, MAX_NETWORKS, Network,
@@ -345,7 +344,8 @@ fn read_channel(
         match by_name.get(network_name.as_str()) {
             None if !are_named => {}
             None => {
-                let help = did_you_mean(&network_name, by_name.keys().copied())
+                let help = report
+                    .did_you_mean(&network_name, by_name.keys().copied())
                     .unwrap_or_else(|| "add a [[network]] with this name".to_owned());
                 let message = format!("unknown network \"{network_name}\" in channel \"{name}\"");
                 report.mistake(&at, message, help);

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::MAX_NAME_BYTES;
+
 /// A name that the cluster file does not have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownName {
@@ -60,6 +62,9 @@ pub(crate) fn closest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> O
             .then(|| edit_distance(name, other))
             .filter(|distance| *distance <= limit)
     };
+    if name.len() > MAX_NAME_BYTES {
+        return None;
+    }
     known
         .take(MAX_SUGGESTIONS_COMPARED)
         .filter_map(|other| Some((close(other)?, other)))
@@ -103,6 +108,8 @@ mod tests {
         );
         assert_eq!(did_you_mean("middle", known.into_iter()), None);
         assert_eq!(did_you_mean("", known.into_iter()), None);
+        let long = "l".repeat(MAX_NAME_BYTES + 1);
+        assert_eq!(did_you_mean(&long, [long.as_str()].into_iter()), None);
     }
 
     #[test]

@@ -774,6 +774,20 @@ fn a_hundred_thousand_nodes() {
     assert_eq!(ranges.node("n999x98"), tables.node("n999x98"));
 }
 
+/// Only the first mistakes are looked at closely.
+#[test]
+fn a_hundred_thousand_mistakes() {
+    let text = large(false);
+    let (head, rest) = text.split_at(text.find("[[network]]").unwrap());
+    let (body, tail) = rest.split_at(rest.find("[[channel]]").unwrap());
+    let misspelt = text.replace("{ n", "{ m");
+    for text in [format!("{head}{body}{body}{tail}"), misspelt] {
+        let error = Cluster::parse(&text, ".").unwrap_err();
+        assert_eq!(error.mistakes.len(), MAX_MISTAKES);
+        assert!(error.unlisted > 90_000, "{}", error.unlisted);
+    }
+}
+
 proptest::proptest! {
     #[test]
     fn no_text_panics(at in 0..DEMO.len(), cut in 0..40_usize, insert in ".{0,12}") {

@@ -215,14 +215,7 @@ impl Core {
             network: first.network,
             peer: first.node,
         };
-        let fragment_bytes = if is_regular {
-            self.cluster
-                .network(first.network)
-                .largest_fragment_bytes()
-                .min(REGULAR_FRAGMENT_BYTES)
-        } else {
-            routes.fragment_bytes(&route)
-        };
+        let fragment_bytes = routes.fragment_bytes(&route);
         self.next_seed = self
             .next_seed
             .wrapping_mul(0x5851_f42d_4c95_7f2d)
@@ -771,6 +764,3 @@ impl Core {
         self.out_flows.iter().all(|flow| flow.flow.is_drained())
     }
 }
-
-/// Fragments of regular messages: nothing on one hop asks for small ones.
-pub(crate) const REGULAR_FRAGMENT_BYTES: u32 = 1 << 20;

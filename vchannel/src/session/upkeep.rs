@@ -7,11 +7,11 @@ use madgate_gtm::{Header, Kind};
 use madgate_tm::{Interest, LaneClass, LaneError};
 
 use super::Inner;
-use super::core::REGULAR_FRAGMENT_BYTES;
 use super::driver::{Driver, Token};
 use super::input::{Input, InputError};
 use super::links::{Link, LinkOutput};
 use crate::conductor::{EstablishedLink, LinkKind, LinkRequest, Party};
+use crate::topology::DIRECT_FRAGMENT_BYTES;
 
 impl Inner {
     /// Tells the conductor which links are needed, which no longer, and who was heard of.
@@ -103,7 +103,7 @@ impl Inner {
             index
         };
         let largest = if request.kind == LinkKind::Regular {
-            REGULAR_FRAGMENT_BYTES
+            DIRECT_FRAGMENT_BYTES
         } else {
             self.cluster.largest_fragment_bytes(self.node)
         };

@@ -27,6 +27,9 @@ pub use route::{Hop, NoRoute, Route};
 /// How many distances (one per network and set of destination networks) are remembered.
 pub const REMEMBERED_DISTANCES: usize = 1 << 20;
 
+/// Largest fragments between two nodes of one network: nothing on one hop asks for small ones.
+pub const DIRECT_FRAGMENT_BYTES: u32 = 1 << 20;
+
 /// The routes of one channel. Cheap to ask from several threads.
 #[derive(Debug)]
 pub struct Routes {
@@ -110,15 +113,20 @@ impl Routes {
         self.route(source, destination).ok()?.previous_hop(at)
     }
 
-    /// The largest fragment of messages on `route`: the channel's MTU, or less where a network
-    /// on the way carries less.
+    /// The largest fragment of messages on `route`: through gateways the channel's MTU, between two nodes
+    /// of one network [`DIRECT_FRAGMENT_BYTES`], or less where a network on the way carries less.
     #[must_use]
     pub fn fragment_bytes(&self, route: &Route) -> u32 {
         let carried = route
             .hops
             .iter()
             .map(|hop| self.cluster.network(hop.network).largest_fragment_bytes());
-        carried.fold(self.cluster.channel(self.channel).mtu, u32::min)
+        let most = if route.is_direct() {
+            DIRECT_FRAGMENT_BYTES
+        } else {
+            self.cluster.channel(self.channel).mtu
+        };
+        carried.fold(most, u32::min)
     }
 
     fn places(&self, node: NodeId) -> Vec<u16> {

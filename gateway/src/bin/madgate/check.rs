@@ -59,7 +59,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     // Last, so that a file can be looked at where the key is not.
     if let Err(error) = SessionKey::load(cluster.key_file()) {
         mistakes += 1;
-        say(&format!("{file}: {error}"));
+        say(&format!("{file}: {}", Failure::from(error)));
     }
     match mistakes {
         0 => Ok(()),

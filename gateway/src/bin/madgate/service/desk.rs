@@ -84,9 +84,9 @@ impl Desk {
             let done = match self.message(&mut copies) {
                 Ok(Some(Away::Payload(meter, unpacking, size))) => {
                     // Before another hand has the desk: payloads of one bench are dealt with in
-                    // the order in which they came. Nobody waits here for long: who has the
-                    // meter deals with the payload before, which is all there, and waits once at most
-                    // for one that takes no answers.
+                    // the order in which they came. Who has the meter deals with the payload
+                    // before, which is all there, and is held up only by who takes no answers, once
+                    // each time that it begins to take none.
                     let mut meter = meter.lock().unwrap_or_else(PoisonError::into_inner);
                     drop(copies);
                     meter.payload(&self.channel, unpacking, size)
@@ -94,7 +94,7 @@ impl Desk {
                 Ok(Some(Away::Obeyed(source, obeyed))) => {
                     drop(copies);
                     self.understudy(scope, &front);
-                    self.answer(scope, source, obeyed);
+                    self.follow(scope, source, obeyed);
                     Ok(())
                 }
                 Ok(None) => Ok(()),
@@ -140,14 +140,20 @@ impl Desk {
     }
 
     /// Answers an order, and then begins to send what it asks for.
-    fn answer<'scope, 'env: 'scope>(
+    fn follow<'scope, 'env: 'scope>(
         &'env self,
         scope: &'scope Scope<'scope, 'env>,
         source: NodeId,
         obeyed: Obeyed,
     ) {
         if let Some(answer) = obeyed.answer {
-            talk::answer_once(&self.channel, source, answer).or_drop();
+            // An order that is not answered is given again, but for one to stop.
+            let answered = if obeyed.has_ended {
+                talk::answer_once(&self.channel, source, answer)
+            } else {
+                talk::answer(&self.channel, source, answer)
+            };
+            answered.or_drop();
         }
         if let Some(stream) = obeyed.stream {
             let started = thread::Builder::new()
@@ -187,14 +193,14 @@ impl Desk {
         Ok(())
     }
 
-    /// Sees to it that there is a thread for each bench, and for the calling one, which has left the desk,
-    /// beside the one at the desk.
+    /// Sees to it that there is a thread for each bench, beside the one at the desk. (Who says the last word
+    /// of a bench is the one that it had.)
     fn understudy<'scope, 'env: 'scope>(
         &'env self,
         scope: &'scope Scope<'scope, 'env>,
         front: &Front<'scope, 'env>,
     ) {
-        if self.hands.load(Ordering::Relaxed) > self.meters().count().max(1) {
+        if self.hands.load(Ordering::Relaxed) > self.meters().count() {
             return;
         }
         let front = Arc::clone(front);

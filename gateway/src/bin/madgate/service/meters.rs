@@ -286,6 +286,8 @@ pub(crate) struct Obeyed {
     pub(crate) answer: Option<(Head, Bytes)>,
     /// What to send from then on.
     pub(crate) stream: Option<Stream>,
+    /// Whether the answer is the last word of a bench, which nobody asks for again.
+    pub(crate) has_ended: bool,
 }
 
 impl Meters {
@@ -335,6 +337,7 @@ impl Meters {
         Obeyed {
             answer: answer.map(|answer| answer.encode(head.tag)),
             stream,
+            has_ended: order == Order::Stop,
         }
     }
 

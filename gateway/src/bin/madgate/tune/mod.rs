@@ -86,8 +86,8 @@ struct Tuning {
     /// Sizes of messages.
     #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = message_size)]
     size: Vec<usize>,
-    /// How long it may take; nodes that have gone or are stopped are waited for beside that, 13 s at least, or
-    /// `link_timeout`, an eighth of it and 20 s.
+    /// How long it may take; nodes that have gone or are stopped are waited for beside that, 13 s, or up to 43 s
+    /// where messages take long, or in a measurement `link_timeout`, an eighth of it and 20 s.
     #[arg(long, value_name = "TIME", default_value = "2min", value_parser = budget)]
     budget: Duration,
     /// Tries these knobs only; `madgate tune list` names them.
