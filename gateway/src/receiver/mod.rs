@@ -89,6 +89,8 @@ pub(crate) struct Receiver {
     touched: Touched,
     ready: Vec<Ready>,
     is_paused: bool,
+    /// Whether a frame that is there was left where it is, as there is no slot for it.
+    waits_for_slot: bool,
 }
 
 /// What a pass has found.
@@ -138,6 +140,7 @@ impl Receiver {
             touched: Touched::default(),
             ready: Vec::new(),
             is_paused: false,
+            waits_for_slot: false,
         }
     }
 
@@ -150,12 +153,12 @@ impl Receiver {
         let sleeps = !progress && self.waiting.sleeps_at_once();
         if sleeps || self.hot.is_empty() || self.rounds.is_due(self.waiting.passes_per_look()) {
             self.rounds.begin();
-            if !progress {
-                let now = self.engine.now();
-                if let Some(limit) = self.cool(now) {
-                    self.loaded_passes = 0;
-                    return Look::Idle(limit);
-                }
+            let now = self.engine.now();
+            if progress {
+                self.cool_those_that_tell(now);
+            } else if let Some(limit) = self.cool(now) {
+                self.loaded_passes = 0;
+                return Look::Idle(limit);
             }
             progress |= self.look_at_descriptors(None);
         }
@@ -170,7 +173,11 @@ impl Receiver {
 
     /// Sleeps until something arrives, for `limit` at most, and receives it.
     fn sleep(&mut self, limit: Option<Duration>) {
-        self.look_at_descriptors(Some(limit));
+        self.waits_for_slot = false;
+        if !self.look_at_descriptors(Some(limit)) && self.waits_for_slot {
+            // What is to be received is there all the time: who reads the slots may need the processor.
+            self.waiting.pause(self.passes, true);
+        }
     }
 
     /// Lets others run between two looks.
@@ -243,6 +250,23 @@ impl Receiver {
             }
         }
         self.hot.is_empty().then(|| self.next_deadline(now))
+    }
+
+    /// The same while there is something to do, for those that tell without being armed.
+    fn cool_those_that_tell(&mut self, now: Time) {
+        let Self {
+            hot,
+            inputs,
+            waiting,
+            ..
+        } = self;
+        hot.retain(|&index| {
+            let Some(input) = &mut inputs[index] else {
+                return false;
+            };
+            input.is_hot = input.is_static || waiting.is_worth_it(input.active_at, now);
+            input.is_hot
+        });
     }
 
     fn heat(&mut self, index: usize, now: Time) {

@@ -448,7 +448,7 @@ impl Receiver {
 
     /// Whether a frame still waits for a slot of `link`. A link whose peer takes too long to
     /// return one is not waited for like that again for a while.
-    fn may_wait(&self, input: &mut Input, link: &Link) -> bool {
+    fn may_wait(&mut self, input: &mut Input, link: &Link) -> bool {
         let now = self.engine.now();
         if link.is_slow(now) {
             input.refused_at = None;
@@ -456,6 +456,7 @@ impl Receiver {
         }
         let since = *input.refused_at.get_or_insert(now);
         if now.since(since) < SLOT_WAIT {
+            self.waits_for_slot = true;
             return true;
         }
         link.slow_down(now);
