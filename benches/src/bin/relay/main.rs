@@ -57,11 +57,12 @@ struct Arguments {
     #[command(flatten)]
     rounds: RoundArguments,
     /// The relays to measure.
-    #[arg(long, value_enum, value_delimiter = ',', num_args = 1.., default_values = ["madgate", "bare", "haproxy", "socat"])]
+    #[arg(long, value_enum, value_delimiter = ',', num_args = 1.., default_values = ["madgate", "bare", "haproxy", "haproxy-pipes", "socat"])]
     relays: Vec<Relay>,
-    /// The relay that the others are compared with, one of those that are measured; haproxy, if none is named.
-    #[arg(long, value_enum, value_name = "RELAY", conflicts_with_all = ["json", "switches"])]
-    reference: Option<Relay>,
+    /// The relays that the others are compared with, of those that are measured; haproxy and haproxy-pipes,
+    /// if none is named.
+    #[arg(long, value_enum, value_name = "RELAY", value_delimiter = ',', num_args = 1.., conflicts_with = "switches")]
+    reference: Vec<Relay>,
     /// How the gateway and the ends of madgate wait.
     #[arg(long, value_enum, default_value = "adaptive")]
     wait: Wait,
@@ -148,18 +149,27 @@ fn bench(arguments: &Arguments) -> io::Result<()> {
         let points = switches::points(&arguments.rounds)?;
         let results = rounds::run(&contestants, &points, &arguments.rounds)?.all();
         return match arguments.json {
-            true => report::print_json(&results, None),
+            true => report::print_json(&results, &[], None),
             false => switches::print_table(&results),
         };
     }
     let contestant = |relay: Relay| relay.contestant(arguments.wait, arguments.ends);
-    let reference = contestant(arguments.reference.unwrap_or(Relay::Haproxy)).name();
-    let is_measured = |relay| arguments.relays.contains(&relay);
-    if !arguments.reference.is_none_or(is_measured) {
-        let why =
-            format!("--reference {reference}: it is none of the relays to measure (--relays)");
+    let name = |relay: &Relay| contestant(*relay).name();
+    let is_measured = |relay: &&Relay| arguments.relays.contains(relay);
+    if let Some(other) = arguments.reference.iter().find(|it| !is_measured(it)) {
+        let why = format!(
+            "--reference {}: it is none of the relays to measure (--relays)",
+            name(other)
+        );
         return Err(io::Error::other(why));
     }
+    let references: Vec<_> = match &arguments.reference[..] {
+        [] => [Relay::Haproxy, Relay::HaproxyPipes]
+            .iter()
+            .map(name)
+            .collect(),
+        named => each_once(named.iter().copied()).iter().map(name).collect(),
+    };
     let relays = each_once(arguments.relays.iter().copied());
     let mut contestants: Vec<_> = relays.into_iter().map(contestant).collect();
     if !arguments.settings.is_empty() {
@@ -174,15 +184,15 @@ fn bench(arguments: &Arguments) -> io::Result<()> {
     let measured = rounds::run(&contestants, &points, &arguments.rounds)?;
     let (all, distances) = (measured.all(), measured.by_distance());
     if arguments.json {
-        report::print_json(&all, None)?;
+        report::print_json(&all, &references, None)?;
     } else {
-        report::print_table(&all, &points, reference)?;
-        report::print_notes(&all, &points, reference)?;
+        report::print_table(&all, &points, &references)?;
+        report::print_notes(&all, &points, &references)?;
     }
     for at in &distances {
         match arguments.json {
-            true => report::print_json(&at.results, Some(at.line_ns_range))?,
-            false => report::print_distance(at, &points, reference)?,
+            true => report::print_json(&at.results, &references, Some(at.line_ns_range))?,
+            false => report::print_distance(at, &points, &references)?,
         }
     }
     Ok(())
