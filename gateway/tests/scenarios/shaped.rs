@@ -5,11 +5,14 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use crate::stage::{Plan, Process, Rates, alone, alternate};
-use crate::support::have;
 use crate::support::netns::{Host, Rate, available, link};
+use crate::support::{have, report};
 
-/// Of the slower link's own rate.
+/// Of what a stream over the slower link alone carries, of the same messages.
 const LEAST: f64 = 0.98;
+
+/// How much of a frame of Ethernet TCP has for payload: 1448 bytes of 1514.
+const PAYLOAD_PART: f64 = 1448.0 / 1514.0;
 
 /// Payload of a message.
 const MESSAGE_BYTES: u64 = 1 << 20;
@@ -144,9 +147,13 @@ fn slower_link_decides(megabits: &[u32], ways: &Ways) {
         Ways::AtOnce => &[],
     };
     for &(name, whole, direct) in one_way {
-        alternate(&format!("{megabits:?} Mbit/s {name}"), LEAST, || {
+        let rate = alternate(&format!("{megabits:?} Mbit/s {name}"), LEAST, || {
             (row.rates(&[way(whole)])[0], row.rates(&[way(direct)])[0])
         });
+        let part = rate / (f64::from(megabits[slowest]) / 8.0 * PAYLOAD_PART);
+        report(&format!(
+            "  {part:.3} of the payload that such a link can carry"
+        ));
     }
     if *ways == Ways::There {
         return;

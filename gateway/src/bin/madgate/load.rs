@@ -10,8 +10,10 @@ use crate::units::float;
 /// Below so many ticks of each processor, what others did cannot be told from what was rounded.
 const LEAST_TICKS: u64 = 10;
 
-/// Figures are not to be trusted when others use more than this part of the processors.
+/// Figures are not to be trusted when others use more than this part of the processors, or than this much
+/// of one.
 const DISTURBED: f64 = 0.1;
+const DISTURBED_PROCESSOR: f64 = 0.5;
 
 /// What the processors have done until now, in ticks of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,7 +82,7 @@ impl Load {
         Self {
             processors,
             others: part * float(processors),
-            is_high: part > DISTURBED,
+            is_high: part > DISTURBED.min(DISTURBED_PROCESSOR / float(processors)),
         }
     }
 }
@@ -209,10 +211,11 @@ mod tests {
     }
 
     #[test]
-    fn a_tenth_of_the_processors_is_too_much() {
+    fn a_tenth_of_the_processors_or_half_of_one_is_too_much() {
         assert!(!Load::new(2, 0.0).is_high);
         assert!(!Load::new(2, 0.05).is_high);
         assert!(Load::new(2, 0.25).is_high);
-        assert!(!Load::new(64, 0.01).is_high);
+        assert!(!Load::new(64, 0.005).is_high);
+        assert!(Load::new(64, 1.0 / 64.0).is_high, "a thread of its own");
     }
 }

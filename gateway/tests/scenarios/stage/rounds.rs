@@ -148,7 +148,7 @@ pub(crate) fn bound(most: f64) -> f64 {
 
 /// Measures in [`rounds`] whether the median ratio of what a round answers (first over second) is
 /// `least` at least. Fails when it is not: with `MADGATE_RATIOS=1`, or when it does not come near.
-pub(crate) fn alternate(what: &str, least: f64, mut round: impl FnMut() -> (f64, f64)) {
+pub(crate) fn alternate(what: &str, least: f64, mut round: impl FnMut() -> (f64, f64)) -> f64 {
     let needed = if ratios_decide() {
         least
     } else {
@@ -181,6 +181,7 @@ pub(crate) fn alternate(what: &str, least: f64, mut round: impl FnMut() -> (f64,
             "{what}: below what is to be reached; alone on the machine, MADGATE_RATIOS=1 makes this an error"
         ));
     }
+    median(&firsts)
 }
 
 pub(crate) fn median(figures: &[f64]) -> f64 {

@@ -47,6 +47,22 @@ pub(crate) struct SeenPipeline {
     pub(crate) receive_us: f64,
     pub(crate) send_us: f64,
     pub(crate) switch_us: f64,
+    /// Data frames that one receiving call on the network that it begins at brought, on average.
+    #[serde(default)]
+    pub(crate) frames_per_receive: f64,
+    /// What waited in flows' queues at the end.
+    #[serde(default)]
+    pub(crate) queued_bytes: u64,
+    /// What was done for it, in seconds of the threads of both networks: in calls that receive, between
+    /// those and the ones that send, in those, and waiting.
+    #[serde(default)]
+    pub(crate) receiving_s: f64,
+    #[serde(default)]
+    pub(crate) handing_over_s: f64,
+    #[serde(default)]
+    pub(crate) sending_s: f64,
+    #[serde(default)]
+    pub(crate) waiting_s: f64,
     /// The part of receiving and sending that was done at the same time.
     pub(crate) overlap: f64,
     pub(crate) measured_mb_per_s: f64,
@@ -90,6 +106,7 @@ impl SeenPipeline {
         let network = |name: &String| period.networks.iter().find(|one| &one.name == name);
         let us = |time: std::time::Duration| time.as_secs_f64() * 1e6;
         let packet = observed.packet_bytes;
+        let from = network(&way.from)?;
         let (measured, predicted) = (observed.measured(), observed.predicted());
         // What took no time that could be measured has no rate, and JSON no word for that.
         if !measured.is_finite() || !predicted.is_finite() {
@@ -102,7 +119,7 @@ impl SeenPipeline {
             copies_per_frame: way.copies_per_frame(),
             parked_ahead_s: way.parked_ahead.as_secs_f64(),
             parked_memory_s: way.parked_memory.as_secs_f64(),
-            sleeps: network(&way.from)?.sleeps,
+            sleeps: from.sleeps,
             sender_sleeps: network(&way.to)?.sender_sleeps,
             hop_p50_us: us(way.hop.quantile(0.5)),
             hop_p99_us: us(way.hop.quantile(0.99)),
@@ -111,12 +128,24 @@ impl SeenPipeline {
             receive_us: us(observed.pipeline.receive.of(packet)),
             send_us: us(observed.pipeline.send.of(packet)),
             switch_us: us(observed.pipeline.switch),
+            frames_per_receive: ratio(from.received_frames, from.receives),
+            queued_bytes: way.queued_bytes,
+            receiving_s: way.times.receiving.as_secs_f64(),
+            handing_over_s: way.times.handing_over.as_secs_f64(),
+            sending_s: way.times.sending.as_secs_f64(),
+            waiting_s: way.times.waiting.as_secs_f64(),
             overlap: observed.pipeline.overlap,
             measured_mb_per_s: measured / 1e6,
             predicted_mb_per_s: predicted / 1e6,
             limit: observed.limit.to_string(),
         })
     }
+}
+
+/// One count over another; 0 where there is nothing to count.
+#[allow(clippy::cast_precision_loss, reason = "a ratio for people")]
+fn ratio(part: u64, all: u64) -> f64 {
+    part as f64 / all.max(1) as f64
 }
 
 #[cfg(test)]
@@ -154,9 +183,10 @@ pub(super) mod tests {
 
     fn any_pipeline() -> impl Strategy<Value = SeenPipeline> {
         let words = any::<[String; 3]>();
-        let figures = [(); 12].map(|()| measured());
-        (words, any::<[u64; 3]>(), any::<usize>(), figures).prop_map(
-            |([from, to, limit], [frames, sleeps, sender_sleeps], packet_bytes, figures)| {
+        let figures = [(); 17].map(|()| measured());
+        (words, any::<[u64; 4]>(), any::<usize>(), figures).prop_map(
+            |([from, to, limit], counts, packet_bytes, figures)| {
+                let [frames, sleeps, sender_sleeps, queued_bytes] = counts;
                 let [
                     copies,
                     ahead,
@@ -170,6 +200,11 @@ pub(super) mod tests {
                     overlap,
                     measured,
                     predicted,
+                    frames_per_receive,
+                    receiving_s,
+                    handing_over_s,
+                    sending_s,
+                    waiting_s,
                 ] = figures;
                 SeenPipeline {
                     from,
@@ -187,6 +222,12 @@ pub(super) mod tests {
                     receive_us: receive,
                     send_us: send,
                     switch_us: switch,
+                    frames_per_receive,
+                    queued_bytes,
+                    receiving_s,
+                    handing_over_s,
+                    sending_s,
+                    waiting_s,
                     overlap,
                     measured_mb_per_s: measured,
                     predicted_mb_per_s: predicted,
