@@ -296,8 +296,11 @@ fn a_gateway_that_is_restarted_meanwhile_does_not_spoil_a_bench() {
     let printed = &ended.succeeded().stdout;
     let last: Value = serde_json::from_str(printed.lines().last().unwrap()).unwrap();
     assert!(last["mb_per_s"].as_f64().unwrap() > 0.0, "{last}");
-    let doubt = last["doubts"][0].as_str().unwrap();
-    assert!(doubt.contains("gw does not say what it did"), "{last}");
+    // Others may have kept the processors busy besides.
+    let doubts = last["doubts"].as_array().unwrap().iter();
+    let mut doubts = doubts.map(|doubt| doubt.as_str().unwrap());
+    let doubt = doubts.find(|doubt| doubt.contains("gw does not say what it did"));
+    let doubt = doubt.unwrap_or_else(|| panic!("{last}"));
     assert!(ended.stderr.contains(doubt), "{ended:?}");
 }
 

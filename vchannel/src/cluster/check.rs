@@ -122,14 +122,20 @@ fn islands(cluster: &Cluster, channel: &Channel) -> Vec<usize> {
         }
         at
     }
-    for group in cluster.nodes.groups().iter().filter(|group| group.gateway) {
-        // Networks are sorted.
-        let place = |at: &GroupAddress| channel.networks.binary_search(&at.network).ok();
-        let mut places = group.addresses.iter().filter_map(place);
-        let Some(first) = places.next() else { continue };
-        for other in places {
-            let (one, other) = (root(&mut parents, first), root(&mut parents, other));
-            parents[other] = one;
+    for (index, network) in channel.networks.iter().enumerate() {
+        let groups = cluster.nodes.groups_on(*network);
+        for group in groups.filter(|group| group.gateway) {
+            // Networks are sorted.
+            let place = |at: &GroupAddress| channel.networks.binary_search(&at.network).ok();
+            let mut places = group.addresses.iter().filter_map(place);
+            // All of its networks are joined where the first of them is looked at.
+            if places.next() != Some(index) {
+                continue;
+            }
+            for other in places {
+                let (one, other) = (root(&mut parents, index), root(&mut parents, other));
+                parents[other] = one;
+            }
         }
     }
     (0..parents.len())

@@ -10,10 +10,12 @@ use crate::units::float;
 /// Below so many ticks of each processor, what others did cannot be told from what was rounded.
 const LEAST_TICKS: u64 = 10;
 
-/// Figures are not to be trusted when others use more than this part of the processors, or than this much
-/// of one.
+/// Figures are not to be trusted when others use more than this part of the processors.
 const DISTURBED: f64 = 0.1;
+
+/// Nor when they use more than this much of one, which shows after so many ticks.
 const DISTURBED_PROCESSOR: f64 = 0.5;
+const TELLING_TICKS: u64 = 50;
 
 /// What the processors have done until now, in ticks of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,17 +74,23 @@ impl Watch {
             return None;
         }
         let others = (busy - own).max(0.0) / float(passed);
-        Some(Load::new(now.processors, others))
+        Some(Load::new(
+            now.processors,
+            others,
+            passed / now.processors.max(1),
+        ))
     }
 }
 
 impl Load {
-    /// `part`: of all processors' time.
-    pub(crate) fn new(processors: u64, part: f64) -> Self {
+    /// `part`: of all processors' time, which was so many `ticks` each.
+    pub(crate) fn new(processors: u64, part: f64, ticks: u64) -> Self {
+        let others = part * float(processors);
+        let tells = ticks >= TELLING_TICKS;
         Self {
             processors,
-            others: part * float(processors),
-            is_high: part > DISTURBED.min(DISTURBED_PROCESSOR / float(processors)),
+            others,
+            is_high: part > DISTURBED || (tells && others > DISTURBED_PROCESSOR),
         }
     }
 }
@@ -212,10 +220,15 @@ mod tests {
 
     #[test]
     fn a_tenth_of_the_processors_or_half_of_one_is_too_much() {
-        assert!(!Load::new(2, 0.0).is_high);
-        assert!(!Load::new(2, 0.05).is_high);
-        assert!(Load::new(2, 0.25).is_high);
-        assert!(!Load::new(64, 0.005).is_high);
-        assert!(Load::new(64, 1.0 / 64.0).is_high, "a thread of its own");
+        let is_high = |processors, part, ticks| Load::new(processors, part, ticks).is_high;
+        for ticks in [LEAST_TICKS, TELLING_TICKS] {
+            assert!(!is_high(2, 0.0, ticks));
+            assert!(!is_high(2, 0.05, ticks));
+            assert!(is_high(2, 0.25, ticks));
+            assert!(!is_high(64, 0.005, ticks));
+        }
+        // A thread of its own, if it was not just rounded.
+        assert!(is_high(64, 1.0 / 64.0, TELLING_TICKS));
+        assert!(!is_high(64, 1.0 / 64.0, TELLING_TICKS - 1));
     }
 }

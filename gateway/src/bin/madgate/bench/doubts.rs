@@ -184,8 +184,8 @@ mod tests {
     #[test]
     fn figures_are_doubted_where_the_machine_is_busy() {
         assert_eq!(doubts(1, None), Vec::<String>::new());
-        let quiet = Load::new(2, 0.01);
-        let busy = Load::new(2, 0.5);
+        let quiet = Load::new(2, 0.01, 100);
+        let busy = Load::new(2, 0.5, 100);
         assert!(doubts(1, Some(quiet)).is_empty());
         assert!(doubts(1, Some(busy))[0].contains("1.0 of 2 processors"));
         assert!(doubts(usize::MAX, None)[0].contains("never sleep"));

@@ -206,7 +206,7 @@ impl SeenPipeline {
         let parked = self.parked_ahead_s + self.parked_memory_s;
         let mut text = format!(
             "{} -> {}: packets of {}: receive {:.1} us, send {:.1}, switch {:.1}: predicted {}, \
-             measured {} there; limited by {}; hop p50 {:.1} us, p99 {:.1}; {:.2} copies a frame, {:.1} frames a receive",
+             measured {} there; limited by {}; hop p50 {:.1} us, p99 {:.1}; {:.2} copies a frame",
             self.from,
             self.to,
             crate::units::size(count(self.packet_bytes)),
@@ -219,8 +219,11 @@ impl SeenPipeline {
             self.hop_p50_us,
             self.hop_p99_us,
             self.copies_per_frame,
-            self.frames_per_receive,
         );
+        // One of before that was counted does not say.
+        if self.frames_per_receive > 0.0 {
+            text += &format!(", {:.1} frames a receive", self.frames_per_receive);
+        }
         if parked > 0.0 {
             let ms = three_digits(parked * 1e3);
             text += &format!(", {ms} ms parked for credit");

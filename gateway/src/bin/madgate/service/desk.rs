@@ -147,8 +147,9 @@ impl Desk {
         obeyed: Obeyed,
     ) {
         if let Some(answer) = obeyed.answer {
-            // An order that is not answered is given again, but for one to stop.
-            let answered = if obeyed.has_ended {
+            // An order that is not answered is given again. But not one to stop; and what is sent from now on
+            // would leave no room for the answer to another.
+            let answered = if obeyed.has_ended || obeyed.stream.is_some() {
                 talk::answer_once(&self.channel, source, answer)
             } else {
                 talk::answer(&self.channel, source, answer)
