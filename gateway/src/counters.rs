@@ -177,6 +177,12 @@ pub struct NetworkCounters {
 }
 
 impl NetworkCounters {
+    /// Data frames that one call brought which received something, on average.
+    #[must_use]
+    pub fn frames_per_receive(&self) -> f64 {
+        ratio(self.received_frames, self.receives)
+    }
+
     fn since(&self, before: &Self) -> Self {
         let mut period = self.clone();
         period.sending = self.sending.saturating_sub(before.sending);

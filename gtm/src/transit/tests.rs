@@ -1,5 +1,6 @@
 //! Flows through one gateway, whose neighbours the test plays by hand.
 
+mod credit;
 mod held;
 mod pace;
 
@@ -189,114 +190,6 @@ fn a_flow_is_admitted_and_its_credit_passed_back() {
 }
 
 #[test]
-fn credit_is_lowered_to_what_memory_allows_and_raised_as_it_frees() {
-    let mut gateway = Gateway::new(64 << 10);
-    gateway.open_with(&opening_header(1, LABEL, 0));
-    gateway.forward(Lane::Urgent);
-    gateway.credit(1, OPENED, 1 << 30);
-    let granted = gateway.granted();
-    // Half of what is elastic, besides what is guaranteed.
-    assert_eq!(granted, OPENED + GUARANTEED_BYTES + 24 * 1024);
-    gateway.run(1, OPENED, granted, Lane::Bulk).unwrap();
-    assert!(gateway.control(gateway.near).is_empty());
-    gateway.forward(Lane::Bulk);
-    assert_eq!(gateway.granted(), granted + GUARANTEED_BYTES + 24 * 1024);
-}
-
-#[test]
-fn credit_that_waits_for_its_link_says_what_there_is_when_it_leaves() {
-    let mut gateway = Gateway::new(64 << 10);
-    gateway.open_with(&opening_header(1, LABEL, 0));
-    gateway.forward(Lane::Urgent);
-    gateway.credit(1, OPENED, 1 << 30);
-    let granted = gateway.granted();
-    gateway.run(1, OPENED, granted, Lane::Bulk).unwrap();
-    // While nothing of that has left, there is no more to promise.
-    gateway.credit(1, OPENED, 1 << 31);
-    gateway.forward(Lane::Bulk);
-    assert_eq!(gateway.granted(), granted + GUARANTEED_BYTES + 24 * 1024);
-}
-
-#[test]
-fn what_a_parked_flow_waits_for_may_change() {
-    let at = |nanos| Time(NOW.0 + nanos);
-    let mut gateway = Gateway::new(64 << 10);
-    let granted = OPENED + GUARANTEED_BYTES + 24 * 1024;
-    gateway.open(1, granted);
-    gateway.run(1, OPENED, granted, Lane::Bulk).unwrap();
-    // The destination promises more, for which there is no memory before something leaves.
-    let credit = Header::credit(key(1), LABEL, OPENED, 1 << 30, THEIRS);
-    gateway
-        .transit
-        .handle_control(gateway.far, &credit, at(5000));
-    assert_eq!(gateway.transit.counters().parked_flows, 1);
-    assert_eq!(gateway.transit.way(NEAR, FAR).parked_flows, 1);
-    gateway.transit.count_parked(at(7000));
-    let counters = gateway.transit.counters();
-    let parked = (counters.parked_ahead_ns, counters.parked_memory_ns);
-    assert_eq!(parked, (5000, 2000));
-}
-
-#[test]
-fn the_time_is_kept_that_flows_have_no_credit_and_whose_is_missing() {
-    let later = Time(NOW.0 + 5000);
-    let mut gateway = Gateway::new(1 << 20);
-    gateway.open(1, 10_000);
-    gateway.run(1, OPENED, 9000, Lane::Bulk).unwrap();
-    assert_eq!(gateway.transit.counters().parked_flows, 0);
-    gateway.run(1, 9000, 10_000, Lane::Bulk).unwrap();
-    // That it leaves promises nothing: the destination has not.
-    gateway.forward(Lane::Bulk);
-    assert_eq!(gateway.transit.counters().parked_flows, 1);
-    assert_eq!(gateway.transit.way(NEAR, FAR).parked_flows, 1);
-    // What has passed counts while it goes on, and once.
-    for (at, nanos) in [(2000, 2000), (3000, 3000)] {
-        gateway.transit.count_parked(Time(NOW.0 + at));
-        let counters = gateway.transit.counters();
-        assert_eq!(
-            (counters.parked_flows, counters.parked_ahead_ns),
-            (1, nanos)
-        );
-    }
-    let credit = Header::credit(key(1), LABEL, OPENED, 20_000, THEIRS);
-    gateway.transit.handle_control(gateway.far, &credit, later);
-    let counters = *gateway.transit.counters();
-    assert_eq!((counters.parked_flows, counters.parked_ahead_ns), (0, 5000));
-    let way = gateway.transit.way(NEAR, FAR);
-    assert_eq!((way.parked_flows, way.parked_ahead_ns), (0, 5000));
-
-    // The destination promises plenty, and this gateway has no memory for it.
-    let mut gateway = Gateway::new(64 << 10);
-    gateway.open(1, 1 << 30);
-    let passage = gateway.transit.passage(gateway.near, key(1), LABEL, NOW);
-    let granted = OPENED + passage.unwrap().promised;
-    gateway.run(1, OPENED, granted, Lane::Bulk).unwrap();
-    let taken = gateway.take(Lane::Bulk, usize::MAX);
-    gateway.transit.handle_departure(&taken[0].1, later);
-    let counters = *gateway.transit.counters();
-    assert_eq!(
-        (counters.parked_flows, counters.parked_memory_ns),
-        (0, 5000)
-    );
-    assert_eq!(counters.parked_ahead_ns, 0);
-    let way = gateway.transit.way(NEAR, FAR);
-    assert_eq!((way.parked_ahead_ns, way.parked_memory_ns), (0, 5000));
-    // Nothing has passed the other ways.
-    for (from, to) in [(FAR, NEAR), (NEAR, NEAR), (NEAR, 7)] {
-        assert_eq!(gateway.transit.way(from, to), Way::default());
-    }
-
-    // One that is forgotten meanwhile is parked no longer.
-    let passage = gateway.transit.passage(gateway.near, key(1), LABEL, NOW);
-    let end = granted + passage.unwrap().promised;
-    gateway.run(1, granted, end, Lane::Bulk).unwrap();
-    assert_eq!(gateway.transit.counters().parked_flows, 1);
-    let _ = gateway.transit.remove_link(gateway.far);
-    assert_eq!(gateway.transit.counters().parked_flows, 0);
-    assert_eq!(gateway.transit.way(NEAR, FAR).parked_flows, 0);
-}
-
-#[test]
 fn more_than_was_granted_is_a_violation() {
     let mut gateway = Gateway::new(1 << 20);
     gateway.open(1, 5000);
@@ -342,19 +235,6 @@ fn a_frame_that_is_longer_than_its_flow_was_opened_for_is_a_violation() {
         Err(Violation::LongerThanOpened { bytes, most: said }) if bytes == most + 1 && said == most
     ));
     gateway.run(1, OPENED, end, Lane::Bulk).unwrap();
-}
-
-#[test]
-fn a_source_whose_next_frame_may_not_fit_is_told_of_room() {
-    let mut gateway = Gateway::new(16 << 10);
-    gateway.open_with(&opening_header(1, LABEL, 0));
-    gateway.forward(Lane::Urgent);
-    gateway.credit(1, OPENED, 1 << 30);
-    let granted = gateway.granted();
-    // It leaves 3000 unused, which is less than a small frame may take.
-    gateway.run(1, OPENED, granted - 3000, Lane::Bulk).unwrap();
-    gateway.forward(Lane::Bulk);
-    assert!(gateway.granted() >= granted - 3000 + GUARANTEED_BYTES);
 }
 
 #[test]
@@ -468,18 +348,6 @@ fn a_newer_opening_replaces_an_older_one_and_never_the_other_way() {
 }
 
 #[test]
-fn the_answer_to_a_bare_opening_says_where_to_go_on() {
-    let mut gateway = Gateway::new(1 << 20);
-    gateway.open_with(&bare_header(1, LABEL, 500));
-    gateway.forward(Lane::Urgent);
-    gateway.credit(1, 7000, 20_000);
-    assert_eq!(gateway.granted(), 20_000);
-    gateway.run(1, 7000, 20_000, Lane::Bulk).unwrap();
-    // Later credit cannot jump over what has not arrived.
-    assert_eq!(gateway.credit(1, 20_001, 30_000), Outcome::Dropped);
-}
-
-#[test]
 fn departures_of_a_flow_that_was_forgotten_free_nothing() {
     let mut gateway = Gateway::new(1 << 20);
     gateway.open(1, 50_000);
@@ -519,21 +387,6 @@ fn a_lost_link_is_told_to_whoever_is_left() {
     assert_eq!(gateway.transit.remove_link(gateway.near), [gateway.far]);
     let told = gateway.control(gateway.far);
     assert_eq!((told.len(), told[0].kind), (1, Kind::Lost));
-}
-
-#[test]
-fn what_a_destination_said_last_is_passed_on_before_it_is_said_that_its_link_is_lost() {
-    let mut gateway = Gateway::new(1 << 20);
-    gateway.open(1, 50_000);
-    gateway.run(1, OPENED, 9000, Lane::Urgent).unwrap();
-    gateway.forward(Lane::Urgent);
-    // It has everything, and leaves before that has gone on.
-    gateway.credit(1, 9000, 59_000);
-    gateway.transit.remove_link(gateway.far);
-    let told = gateway.control(gateway.near);
-    assert_eq!((told[0].kind, told[0].position), (Kind::Credit, 9000));
-    assert_eq!(told[1].reason(), Some(Refusal::LinkLost));
-    assert_eq!(told.len(), 2);
 }
 
 #[test]
@@ -604,16 +457,6 @@ fn control_that_waits_is_bounded() {
     }
     assert_eq!(gateway.control(gateway.near).len(), limit);
     assert_eq!(gateway.transit.counters().control_dropped, 10);
-}
-
-#[test]
-fn credit_waits_once_per_flow_and_the_newest_goes() {
-    let mut gateway = Gateway::new(1 << 20);
-    gateway.open(1, 5000);
-    for granted in [6000, 7000, 8000] {
-        gateway.credit(1, OPENED, granted);
-    }
-    assert_eq!(gateway.granted(), 8000);
 }
 
 #[test]

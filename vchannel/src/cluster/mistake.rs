@@ -137,7 +137,7 @@ impl Report {
         name: &str,
         known: impl Iterator<Item = &'a str>,
     ) -> Option<String> {
-        if self.mistakes.len() == MAX_MISTAKES {
+        if self.mistakes.len() >= MAX_MISTAKES {
             return None;
         }
         did_you_mean(name, known)

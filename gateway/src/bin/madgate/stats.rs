@@ -15,7 +15,7 @@ use rustix::process::geteuid;
 use serde_json::{Value, json};
 
 use crate::save::behind_links;
-use crate::units::{counted, float, grouped, rate, size};
+use crate::units::{counted, grouped, rate, size};
 
 /// Rights of a file of counters, less what the user's mask takes away.
 const MODE: u32 = 0o666;
@@ -259,7 +259,7 @@ fn pipeline_line(
         way.from,
         way.to,
         rate(way.bytes, period.uptime),
-        float(from.received_frames) / float(receives),
+        from.frames_per_receive(),
         size(from.received_bytes / receives),
         micros(hop.quantile(0.5)),
         micros(hop.quantile(0.99)),

@@ -128,7 +128,7 @@ impl SeenPipeline {
             receive_us: us(observed.pipeline.receive.of(packet)),
             send_us: us(observed.pipeline.send.of(packet)),
             switch_us: us(observed.pipeline.switch),
-            frames_per_receive: ratio(from.received_frames, from.receives),
+            frames_per_receive: from.frames_per_receive(),
             queued_bytes: way.queued_bytes,
             receiving_s: way.times.receiving.as_secs_f64(),
             handing_over_s: way.times.handing_over.as_secs_f64(),
@@ -140,12 +140,6 @@ impl SeenPipeline {
             limit: observed.limit.to_string(),
         })
     }
-}
-
-/// One count over another; 0 where there is nothing to count.
-#[allow(clippy::cast_precision_loss, reason = "a ratio for people")]
-fn ratio(part: u64, all: u64) -> f64 {
-    part as f64 / all.max(1) as f64
 }
 
 #[cfg(test)]
