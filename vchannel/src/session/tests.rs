@@ -133,6 +133,34 @@ fn who_has_no_credit_left_asks_at_once() {
     drop(stopped);
 }
 
+/// Who packs meanwhile would take what room there is, each time that there is some.
+#[test]
+fn who_waits_for_room_has_the_turn_while_it_waits() {
+    let little = "[endpoint]\nretention = \"64KiB\"\nwindow = \"64KiB\"\n";
+    let (_files, a, b) = pair_tuned("shm", ["a", "b"], [little; 2]);
+    let (from, to) = (a.channel("main").unwrap(), b.channel("main").unwrap());
+    let block = |bytes| [(Bytes::from(vec![7; bytes]), ReceiveMode::Cheaper)];
+    // More than the window, and nobody unpacks it.
+    from.try_send(b.node(), &block(300_000)).unwrap();
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            let within = Duration::from_secs(10);
+            from.send_within(b.node(), &block(8), within)
+        });
+        let has_turn = || a.inner().lock().out_flows[0].packer.is_some();
+        while !has_turn() && !waits.is_finished() {
+            thread::yield_now();
+        }
+        assert!(has_turn());
+        for bytes in [300_000, 8] {
+            let mut unpacking = to.begin_unpacking().unwrap();
+            unpacking.unpack_owned(bytes, ReceiveMode::Cheaper).unwrap();
+            unpacking.end_unpacking().unwrap();
+        }
+        waits.join().unwrap().unwrap();
+    });
+}
+
 #[test]
 fn nodes_may_have_slots_of_other_sizes() {
     for protocol in ["hsl", "shm"] {
