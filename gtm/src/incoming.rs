@@ -35,6 +35,12 @@ pub const ACKNOWLEDGE_WITHIN: Duration = Duration::from_millis(1);
 /// limited by it and the application keeps up: when the source asks for more, and little waits to be
 /// consumed then, or all of it is consumed before anything comes that was granted since.
 pub const FIRST_WINDOW_BYTES: u64 = 128 << 10;
+/// Payloads from here on are *large*. They come by few calls, one after the other at each hop, and gateways
+/// may pass them on without having them in memory: there have to be several under way for all hops to
+/// have something to do, and they crowd no cache. So windows may have twice as much of them.
+pub const LARGE_FRAGMENT_BYTES: u64 = 256 << 10;
+/// So many times what a window may have besides.
+const LARGE_WINDOWS: u64 = 2;
 
 /// What to do with an opening.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,6 +98,8 @@ pub struct Incoming {
     opened_up_to: u64,
     window: u64,
     window_most: u64,
+    /// Up to where what arrives counts as large: a window beyond the end of the last fragment that was.
+    large_up_to: u64,
     /// The source asked for credit and could use more than it got.
     starved: bool,
     /// What was granted when the source asked for credit, and the application had yet to consume much
@@ -111,7 +119,8 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    /// A flow that nobody has opened yet, whose window never exceeds `window_most` bytes.
+    /// A flow that nobody has opened yet, whose window never exceeds `window_most` bytes, or twice that
+    /// while its fragments are [large](LARGE_FRAGMENT_BYTES).
     #[must_use]
     pub fn new(flow: FlowKey, incarnation: u64, window_most: u64, now: Time) -> Self {
         Self {
@@ -127,6 +136,7 @@ impl Incoming {
             opened_up_to: 0,
             window: FIRST_WINDOW_BYTES.min(window_most),
             window_most,
+            large_up_to: 0,
             starved: false,
             asked_at: None,
             credit_wanted: false,
@@ -195,6 +205,7 @@ impl Incoming {
         self.granted = self.delivered.max(header.end_position());
         self.opened_up_to = header.end_position();
         self.window = FIRST_WINDOW_BYTES.min(self.window_most);
+        self.large_up_to = 0;
         self.credit_wanted = true;
         self.asked_up_to = NOT_ASKED;
         self.acknowledge_at = None;
@@ -245,6 +256,9 @@ impl Incoming {
         self.delivered += charge;
         self.unconsumed += charge;
         self.last_heard = now;
+        if u64::from(header.length) >= LARGE_FRAGMENT_BYTES {
+            self.large_up_to = self.delivered + self.window_most;
+        }
         if self.delivered >= self.asked_up_to {
             self.asked_up_to = NOT_ASKED;
             self.credit_wanted = true;
@@ -289,7 +303,7 @@ impl Incoming {
             // With so much to send still, it says that it is there, or asks what has been delivered.
             let left = self.granted.saturating_sub(header.position);
             let is_at_rest = header.position == self.delivered;
-            if left >= self.window / 2 && (is_at_rest || left >= ENOUGH_BYTES) {
+            if left >= self.width() / 2 && (is_at_rest || left >= ENOUGH_BYTES) {
                 self.credit_wanted = true;
             } else {
                 self.want_credit();
@@ -407,7 +421,21 @@ impl Incoming {
 
     /// What the flow may have outstanding where there is memory for it.
     fn most(&self) -> u64 {
-        self.window.max(GUARANTEED_BYTES)
+        self.width().max(GUARANTEED_BYTES)
+    }
+
+    /// How wide the window is.
+    fn width(&self) -> u64 {
+        self.window.min(self.widest())
+    }
+
+    /// How wide it may become, as long as what arrives is as it is now.
+    const fn widest(&self) -> u64 {
+        if self.delivered < self.large_up_to {
+            self.window_most * LARGE_WINDOWS
+        } else {
+            self.window_most
+        }
     }
 
     /// How far can be granted now, and how much the flow may have outstanding.
@@ -438,7 +466,7 @@ impl Incoming {
         }
         self.granted = target;
         budget.change(before, self.outstanding());
-        self.starved = self.starved && self.granted - self.delivered < self.window / 2;
+        self.starved = self.starved && self.granted - self.delivered < self.width() / 2;
         self.credit_wanted = false;
         self.acknowledge_at = None;
         Some(Header::credit(
@@ -454,8 +482,9 @@ impl Incoming {
     /// soon stand still for want of credit: an eighth at most. What it keeps until it is delivered is
     /// another matter.
     #[must_use]
-    pub const fn has_ample_credit(&self) -> bool {
-        self.granted - self.delivered >= self.window - self.window / 8
+    pub fn has_ample_credit(&self) -> bool {
+        let width = self.width();
+        self.granted - self.delivered >= width - width / 8
     }
 
     /// When an acknowledgement is due.
@@ -523,7 +552,7 @@ impl Incoming {
     fn want_credit(&mut self) {
         self.credit_wanted = true;
         self.starved = true;
-        if self.unconsumed <= self.window / 2 {
+        if self.unconsumed <= self.width() / 2 {
             self.widen();
         } else {
             self.asked_at = Some(self.granted);
@@ -532,7 +561,7 @@ impl Incoming {
 
     fn widen(&mut self) {
         self.asked_at = None;
-        self.window = (self.window * 2).min(self.window_most);
+        self.window = (self.width() * 2).min(self.widest());
     }
 
     /// Memory that this flow has or may yet fill.

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::{ACKNOWLEDGE_WITHIN, FIRST_WINDOW_BYTES, Incoming, OpenVerdict, Placement};
+use super::{
+    ACKNOWLEDGE_WITHIN, FIRST_WINDOW_BYTES, Incoming, LARGE_FRAGMENT_BYTES, OpenVerdict, Placement,
+};
 use crate::budget::{Budget, GUARANTEED_BYTES};
 use crate::reassembly::Violation;
 use crate::time::{FORGET_AFTER, Time};
@@ -276,6 +278,63 @@ fn the_window_grows_while_the_application_keeps_up() {
     }
     let other = Header::new(Kind::Probe, FLOW, 6);
     assert!(!fixture.incoming.handle_probe(&other, START));
+}
+
+/// As far as it is granted, large fragments come and are consumed, the last of which asks for more.
+fn accept_large(fixture: &mut Fixture) -> (u64, u64) {
+    loop {
+        let header = Header {
+            flags: Flags::WANT,
+            length: u32::try_from(LARGE_FRAGMENT_BYTES).unwrap(),
+            ..frame(5, fixture.incoming.delivered)
+        };
+        if header.end_position() > fixture.incoming.granted {
+            return fixture.credit(START).unwrap();
+        }
+        fixture.accept(&header);
+        let charge = header.charge();
+        fixture.incoming.consume(charge, &mut fixture.budget);
+    }
+}
+
+#[test]
+fn the_window_of_large_fragments_is_twice_as_wide_until_others_have_filled_it() {
+    let most = 1 << 20;
+    let mut fixture = Fixture::opened(most, 64 << 20);
+    while fixture.incoming.window < most {
+        accept_all_granted(&mut fixture);
+        let unconsumed = fixture.incoming.unconsumed();
+        fixture.incoming.consume(unconsumed, &mut fixture.budget);
+        fixture.credit(START).unwrap();
+    }
+    for _ in 0..3 {
+        let (delivered, granted) = accept_large(&mut fixture);
+        assert_eq!(granted - delivered, most * 2);
+    }
+    let large_up_to = fixture.incoming.delivered + most;
+    loop {
+        let small = frame(5, fixture.incoming.delivered);
+        let is_wide = small.end_position() < large_up_to;
+        fixture.accept(&small);
+        fixture
+            .incoming
+            .consume(small.charge(), &mut fixture.budget);
+        let target = if is_wide { most * 2 } else { most };
+        assert_eq!(fixture.incoming.most(), target);
+        // What has been granted stays granted.
+        let granted = fixture.incoming.granted;
+        let _ = fixture.credit(START);
+        assert!(fixture.incoming.granted >= granted);
+        if !is_wide {
+            break;
+        }
+    }
+    // An opening begins anew.
+    fixture.incoming.suspend(&mut fixture.budget, START);
+    let delivered = fixture.incoming.delivered;
+    fixture.open(&bare(6, delivered), 10);
+    assert_eq!(fixture.incoming.most(), FIRST_WINDOW_BYTES);
+    assert_eq!(fixture.incoming.widest(), most);
 }
 
 /// All frames that were granted come, and with the last of them their source asks for more.

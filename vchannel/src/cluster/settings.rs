@@ -83,9 +83,10 @@ pub struct EndpointSettings {
     /// [`MEMORY_BOUNDS`].
     pub memory_bytes: u64,
     /// What one flow keeps of messages that have been sent and not yet delivered, so that
-    /// `end_packing` need not wait. Default 8 MiB, [`RETENTION_BOUNDS`].
+    /// `end_packing` need not wait. Default 16 MiB, [`RETENTION_BOUNDS`].
     pub retention_bytes: u64,
-    /// The largest window that one flow is granted. Default 4 MiB, [`WINDOW_BOUNDS`].
+    /// The largest window that one flow is granted, twice as much while its fragments have
+    /// 256 KiB or more. Default 4 MiB, [`WINDOW_BOUNDS`].
     pub window_bytes: u64,
     /// Whether small blocks travel with a large one that follows them, where the network takes them
     /// so, and a message that begins with a large block begins with a short fragment: its receiver
@@ -201,7 +202,7 @@ impl Default for EndpointSettings {
     fn default() -> Self {
         Self {
             memory_bytes: 256 * MIB,
-            retention_bytes: 8 * MIB,
+            retention_bytes: 16 * MIB,
             window_bytes: 4 * MIB,
             leads: true,
             straight: true,
