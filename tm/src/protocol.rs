@@ -327,6 +327,9 @@ pub struct ShmTuning {
     pub urgent_slot_bytes: usize,
     /// Slots of an urgent lane. Default: 64.
     pub urgent_slots: usize,
+    /// Bytes of slots of a lane that this side fills ahead of the other, which has yet to read them: it
+    /// uses no more slots than make these, two at least. Default: all of them.
+    pub ahead_bytes: usize,
     /// How units are copied to slots. Default: adaptive.
     pub stores: Stores,
 }
@@ -338,6 +341,7 @@ impl Default for ShmTuning {
             bulk_slots: 64,
             urgent_slot_bytes: (4 << 10) + 512,
             urgent_slots: 64,
+            ahead_bytes: usize::MAX,
             stores: Stores::default(),
         }
     }
@@ -359,6 +363,9 @@ pub struct HslTuning {
     /// Bytes of the largest control message; what is larger goes by rendezvous. Default:
     /// 16 KiB, as in paper 000.
     pub threshold_bytes: usize,
+    /// Bytes of buffers of a lane that this side fills ahead of the other, as with shared memory; with
+    /// the emulated card. Default: all of them.
+    pub ahead_bytes: usize,
     /// How this side learns that something has come. Default: adaptive.
     pub mode: hsl::Mode,
     /// How the emulated card stores what it puts. Default: adaptive.
@@ -375,6 +382,7 @@ impl Default for HslTuning {
             urgent_slot_bytes: (4 << 10) + 512,
             urgent_slots: 64,
             threshold_bytes: 16 << 10,
+            ahead_bytes: usize::MAX,
             mode: hsl::Mode::default(),
             stores: Stores::default(),
             card: hsl::Card::default(),

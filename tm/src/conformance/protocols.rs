@@ -41,16 +41,20 @@ mod shm {
     use crate::{ShmTuning, Stores};
 
     pub(super) fn rig_with(stores: Stores) -> Rig {
+        rig_tuned(ShmTuning {
+            stores,
+            ..ShmTuning::default()
+        })
+    }
+
+    pub(super) fn rig_tuned(shm: ShmTuning) -> Rig {
         let folder = tempfile::tempdir().unwrap();
         let endpoint = Endpoint::Shm {
             directory: folder.path().to_owned(),
             name: "peer".into(),
         };
         let tuning = Tuning {
-            shm: ShmTuning {
-                stores,
-                ..ShmTuning::default()
-            },
+            shm,
             ..Tuning::default()
         };
         Rig {
@@ -92,17 +96,21 @@ mod hsl {
     }
 
     pub(super) fn rig_with(mode: Mode, stores: Stores) -> Rig {
+        rig_tuned(HslTuning {
+            mode,
+            stores,
+            ..HslTuning::default()
+        })
+    }
+
+    pub(super) fn rig_tuned(hsl: HslTuning) -> Rig {
         let folder = tempfile::tempdir().unwrap();
         let endpoint = Endpoint::Hsl {
             directory: folder.path().to_owned(),
             name: "peer".into(),
         };
         let tuning = Tuning {
-            hsl: HslTuning {
-                mode,
-                stores,
-                ..HslTuning::default()
-            },
+            hsl,
             ..Tuning::default()
         };
         Rig {
@@ -212,6 +220,56 @@ mod hsl {
         provider!(shm, "shm", Adaptive, false);
         provider!(shm_polling, "shm", Polling, false);
         provider!(sockets, "sockets", Adaptive, false);
+    }
+}
+
+/// Who is to be little ahead has three large units under way at most, in the same three places, until
+/// the other side has read one.
+#[test]
+fn no_more_is_filled_ahead_than_is_to_be() {
+    use super::meeting::Pair;
+    use crate::{HslTuning, LaneClass, ReceivedSlot, ShmTuning};
+
+    const ABOUT_THREE: usize = 220 << 10;
+    let shm = ShmTuning {
+        ahead_bytes: ABOUT_THREE,
+        ..ShmTuning::default()
+    };
+    let hsl = HslTuning {
+        ahead_bytes: ABOUT_THREE,
+        ..HslTuning::default()
+    };
+    for rig in [shm::rig_tuned(shm), hsl::rig_tuned(hsl)] {
+        let Pair {
+            mut dialer,
+            mut acceptor,
+        } = Pair::new(&rig, LaneClass::Bulk);
+        let (sender, receiver) = (dialer.sender.as_mut(), acceptor.receiver.as_mut());
+        let mut places = std::collections::BTreeSet::new();
+        let mut received: Vec<ReceivedSlot> = Vec::new();
+        for round in 0..20 {
+            let under_way = received.len();
+            let mut filled = 0;
+            while let Some(mut slot) = sender.try_lend().expect("lending") {
+                places.insert(slot.address());
+                slot.room(..).put(crate::Piece::new(&[round; 40 << 10]));
+                sender.commit(slot, 40 << 10).expect("committing");
+                filled += 1;
+            }
+            assert_eq!(filled + under_way, 3, "{rig:?}");
+            while received.len() < 3 {
+                if let Some(slot) = receiver.try_receive_slot().expect("receiving") {
+                    assert_eq!(slot.len(), 40 << 10);
+                    received.push(slot);
+                }
+            }
+            // One of them is read, or two, or all.
+            received.drain(..1 + usize::from(round) % 3);
+            // The other side may be told of several at a time, once it has looked for more.
+            assert!(receiver.try_receive_slot().expect("looking").is_none());
+            assert!(receiver.try_receive_slot().expect("looking").is_none());
+        }
+        assert_eq!(places.len(), 3, "{rig:?}");
     }
 }
 

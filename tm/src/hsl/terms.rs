@@ -10,7 +10,6 @@ use super::lane::SlotSource;
 use super::layout::{Geometry, REGISTERED_AT};
 use super::put::NodeNumber;
 use super::{HslTuning, lane};
-use crate::copying::Stores;
 use crate::lane::{Lane, LaneClass};
 use crate::local::bell::Bell;
 use crate::local::free::Reuse;
@@ -68,13 +67,7 @@ impl LaneTerms for HslTerms {
     fn lane(&self, own: Side, peer: Side, ends: Ends) -> io::Result<Lane> {
         let numbers = numbers(ends.connects);
         Ok(Lane {
-            sender: Box::new(sender(
-                &own,
-                &peer,
-                numbers,
-                ends.sending,
-                self.tuning.stores,
-            )?),
+            sender: Box::new(sender(&own, &peer, numbers, ends.sending, &self.tuning)?),
             receiver: Box::new(receiver(&own, &peer, numbers, ends.receiving)),
         })
     }
@@ -86,13 +79,14 @@ pub(super) fn sender(
     peer: &Side,
     [node, other]: [NodeNumber; 2],
     bell: Bell,
-    stores: Stores,
+    tuning: &HslTuning,
 ) -> io::Result<lane::HslSender<HostDevice>> {
     let bell = Arc::new(bell);
     // With buffers to lend, nothing is sent from slots of this side's.
     let (memory, registered, slots) = if peer.geometry.has_rendezvous() {
         let buffers = peer.geometry.buffer_row();
-        let buffers = Loans::granted(Arc::clone(&peer.memory), buffers, Reuse::InTurn);
+        let buffers = Loans::granted(Arc::clone(&peer.memory), buffers, Reuse::InTurn)
+            .ahead(tuning.ahead_bytes);
         (Arc::clone(&own.memory), 0..0, SlotSource::There(buffers))
     } else {
         let row = peer.geometry.send_row();
@@ -109,7 +103,7 @@ pub(super) fn sender(
         list: peer.geometry.receiver_list(),
         bell: Arc::clone(&bell),
     };
-    let card = HostCard::new(memory, peer.geometry.mode, to).stored(stores);
+    let card = HostCard::new(memory, peer.geometry.mode, to).stored(tuning.stores);
     let place = peer.geometry.sender_list();
     let list = HostList::new(&own.memory, place, other, own.geometry.mode, bell.clone());
     Ok(lane::HslSender::new(

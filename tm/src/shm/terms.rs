@@ -45,12 +45,7 @@ impl Terms for ShmTerms {
 impl LaneTerms for ShmTerms {
     fn lane(&self, own: OwnMemory, peer: PeerMemory, ends: Ends) -> io::Result<Lane> {
         Ok(Lane {
-            sender: Box::new(ShmSender::new(
-                &own,
-                &peer,
-                ends.sending,
-                self.tuning.stores,
-            )),
+            sender: Box::new(ShmSender::new(&own, &peer, ends.sending, &self.tuning)),
             receiver: Box::new(receiver(&own, &peer, ends.receiving)),
         })
     }

@@ -36,7 +36,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use madgate_gtm::transit::Rate;
-use madgate_tm::Endpoint;
+use madgate_tm::{Endpoint, Tuning};
 
 pub use duration::{format_duration, parse_duration};
 pub use id::{ChannelId, NetworkId, NodeId};
@@ -44,10 +44,10 @@ pub use mistake::{ClusterError, MAX_MISTAKES, Mistake};
 pub use network::{Channel, Checksum, FRAME_OVERHEAD_BYTES, Network};
 pub use rate::{format_rate, parse_rate};
 pub use settings::{
-    BATCH_BOUNDS, COST_BOUNDS, DEFAULT_LINK_TIMEOUT, DEFAULT_MTU, DEFAULT_SPIN, DEPTH_BOUNDS,
-    DIRECT_BOUNDS, EndpointSettings, GatewaySettings, Handover, LINK_TIMEOUT_BOUNDS, MAX_PIN,
-    MAX_SPIN, MEMORY_BOUNDS, MTU_BOUNDS, RATE_BOUNDS, RETENTION_BOUNDS, SPLICE_FROM_BOUNDS,
-    WEIGHT_BOUNDS, WINDOW_BOUNDS, WaitPolicy,
+    AHEAD_BOUNDS, BATCH_BOUNDS, COST_BOUNDS, DEFAULT_LINK_TIMEOUT, DEFAULT_MTU, DEFAULT_SPIN,
+    DEPTH_BOUNDS, DIRECT_BOUNDS, EndpointSettings, GatewaySettings, Handover, LINK_TIMEOUT_BOUNDS,
+    MAX_PIN, MAX_SPIN, MEMORY_BOUNDS, MTU_BOUNDS, RATE_BOUNDS, RETENTION_BOUNDS,
+    SPLICE_FROM_BOUNDS, WEIGHT_BOUNDS, WINDOW_BOUNDS, WaitPolicy,
 };
 pub use size::{format_size, parse_size};
 pub use suggestion::UnknownName;
@@ -357,6 +357,18 @@ impl Cluster {
     #[must_use]
     pub fn gateway_settings(&self) -> &GatewaySettings {
         &self.gateway_settings
+    }
+
+    /// How the lanes of a node over a network are tuned: as the network says, and those of a gateway as
+    /// `[gateway]` does.
+    #[must_use]
+    pub fn tuning_of(&self, node: NodeId, network: NetworkId) -> Tuning {
+        let mut tuning = self.network(network).tuning.clone();
+        if self.is_gateway(node) {
+            let ahead_bytes = self.gateway_settings.ahead_bytes;
+            (tuning.shm.ahead_bytes, tuning.hsl.ahead_bytes) = (ahead_bytes, ahead_bytes);
+        }
+        tuning
     }
 
     /// What sessions of applications may use.

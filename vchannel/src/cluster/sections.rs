@@ -17,10 +17,10 @@ use super::id::NetworkId;
 use super::mistake::Report;
 use super::node_section::NAME_HELP;
 use super::settings::{
-    BATCH_BOUNDS, COST_BOUNDS, DEFAULT_LINK_TIMEOUT, DEFAULT_MTU, DEFAULT_SPIN, DEPTH_BOUNDS,
-    DIRECT_BOUNDS, EndpointSettings, GatewaySettings, Handover, LINK_TIMEOUT_BOUNDS, MAX_PIN,
-    MAX_SPIN, MEMORY_BOUNDS, MTU_BOUNDS, RETENTION_BOUNDS, SPLICE_FROM_BOUNDS, WEIGHT_BOUNDS,
-    WINDOW_BOUNDS, WaitPolicy,
+    AHEAD_BOUNDS, BATCH_BOUNDS, COST_BOUNDS, DEFAULT_LINK_TIMEOUT, DEFAULT_MTU, DEFAULT_SPIN,
+    DEPTH_BOUNDS, DIRECT_BOUNDS, EndpointSettings, GatewaySettings, Handover, LINK_TIMEOUT_BOUNDS,
+    MAX_PIN, MAX_SPIN, MEMORY_BOUNDS, MTU_BOUNDS, RETENTION_BOUNDS, SPLICE_FROM_BOUNDS,
+    WEIGHT_BOUNDS, WINDOW_BOUNDS, WaitPolicy,
 };
 use super::tuning::{all_keys, read_tuning};
 use super::{
@@ -383,6 +383,7 @@ fn read_gateway(top: &mut Fields<'_>, report: &mut Report) -> GatewaySettings {
         "spin",
         "pin",
         "direct",
+        "ahead",
         "splice",
         "splice_from",
         "handover",
@@ -410,6 +411,9 @@ fn read_gateway(top: &mut Fields<'_>, report: &mut Report) -> GatewaySettings {
         .and_then(count)
     {
         settings.direct_bytes = direct;
+    }
+    if let Some(ahead) = fields.size("ahead", &AHEAD_BOUNDS, report).and_then(count) {
+        settings.ahead_bytes = ahead;
     }
     if let Some(splice) = fields.flag("splice", report) {
         settings.splice = splice;

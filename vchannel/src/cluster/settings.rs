@@ -61,6 +61,9 @@ pub struct GatewaySettings {
     /// Payloads of at least this size are received straight into where they leave from.
     /// Default 16 KiB, [`DIRECT_BOUNDS`].
     pub direct_bytes: usize,
+    /// What is filled of the slots of a lane, in bytes of slots, ahead of the node that reads them: two
+    /// slots at least. Default 2 MiB, [`AHEAD_BOUNDS`].
+    pub ahead_bytes: usize,
     /// Whether payloads pass from one socket to another without being read into memory, where
     /// both networks can do that. Default yes.
     pub splice: bool,
@@ -134,6 +137,8 @@ pub const BATCH_BOUNDS: RangeInclusive<u64> = 64 * KIB..=16 * MIB;
 pub const MEMORY_BOUNDS: RangeInclusive<u64> = 8 * MIB..=1024 * GIB;
 /// Allowed limits of straight reception.
 pub const DIRECT_BOUNDS: RangeInclusive<u64> = KIB..=16 * MIB;
+/// Allowed amounts that are filled of slots ahead of their reader.
+pub const AHEAD_BOUNDS: RangeInclusive<u64> = 64 * KIB..=GIB;
 /// Allowed lengths of the shortest block that is spliced.
 pub const SPLICE_FROM_BOUNDS: RangeInclusive<u64> = KIB..=GIB;
 /// Allowed retention budgets.
@@ -164,6 +169,7 @@ impl Default for GatewaySettings {
             wait: WaitPolicy::default(),
             pin: Vec::new(),
             direct_bytes: 16 << 10,
+            ahead_bytes: 2 << 20,
             splice: true,
             splice_from_bytes: 128 << 10,
             handover: Handover::default(),

@@ -65,7 +65,7 @@ const LOCAL: &[Protocol] = &[Protocol::Shm, Protocol::Hsl];
 const WAITS: &[&str] = &["sleep", "adaptive 20us", "adaptive 100us", "adaptive 1ms"];
 
 /// Every knob; those that usually change most come first, and are tried first.
-pub(crate) static KNOBS: [Knob; 31] = [
+pub(crate) static KNOBS: [Knob; 32] = [
     Knob {
         section: Section::Channel,
         key: "mtu",
@@ -172,6 +172,14 @@ pub(crate) static KNOBS: [Knob; 31] = [
         kind: Kind::Size,
         meaning: "payloads from here on are received straight into where they leave from",
         tried: &["4KiB", "16KiB", "64KiB", "256KiB"],
+        protocols: &[],
+    },
+    Knob {
+        section: Section::Gateway,
+        key: "ahead",
+        kind: Kind::Size,
+        meaning: "what a gateway fills of the slots of a lane that their reader has yet to read",
+        tried: &["512KiB", "1MiB", "2MiB", "4MiB"],
         protocols: &[],
     },
     Knob {
@@ -487,6 +495,7 @@ fn of_gateway(settings: &GatewaySettings, key: &str) -> Option<Value> {
         "splice" => Value::Flag(settings.splice),
         "splice_from" => Value::Size(count(settings.splice_from_bytes)),
         "direct" => Value::Size(count(settings.direct_bytes)),
+        "ahead" => Value::Size(count(settings.ahead_bytes)),
         "gather" => Value::Flag(settings.gather),
         "lookout" => Value::Flag(settings.lookout),
         _ => return None,

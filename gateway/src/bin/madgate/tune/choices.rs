@@ -209,7 +209,7 @@ fn does_something(knob: &Knob, protocols: &[Protocol]) -> bool {
             protocols.windows(2).any(|pair| pair.iter().all(is_tcp))
         }
         // Into slots, or out of them.
-        (Section::Gateway, "direct") => !protocols.iter().all(is_tcp),
+        (Section::Gateway, "direct" | "ahead") => !protocols.iter().all(is_tcp),
         // Of the ends, which both send.
         (Section::Endpoint, "leads" | "batches") => {
             let ends = [protocols.first(), protocols.last()];
@@ -477,7 +477,7 @@ handover = "thread"
         );
         assert_eq!(
             idle(&["left", "left"]),
-            "gateway.direct, which does nothing between tcp and tcp"
+            "gateway.direct, gateway.ahead, which do nothing between tcp and tcp"
         );
         assert_eq!(
             idle(&["right", "left", "right"]),
@@ -485,7 +485,7 @@ handover = "thread"
         );
         assert_eq!(
             idle(&["left"]),
-            "gateway.splice, gateway.splice_from, gateway.direct, endpoint.ramps, \
+            "gateway.splice, gateway.splice_from, gateway.direct, gateway.ahead, endpoint.ramps, \
              endpoint.sized_by_speed, which do nothing over tcp"
         );
         let wanted = on_route(true, &[0], &["gateway.splice"]);
