@@ -39,7 +39,7 @@ pub const FIRST_WINDOW_BYTES: u64 = 128 << 10;
 /// may pass them on without having them in memory: there have to be several under way for all hops to
 /// have something to do, and they crowd no cache. So windows may have twice as much of them.
 pub const LARGE_FRAGMENT_BYTES: u64 = 256 << 10;
-/// So many times what a window may have besides.
+/// So many times what a window may have besides, where windows may be [wide](Incoming::with_wide_windows).
 const LARGE_WINDOWS: u64 = 2;
 
 /// What to do with an opening.
@@ -98,6 +98,8 @@ pub struct Incoming {
     opened_up_to: u64,
     window: u64,
     window_most: u64,
+    /// The same while fragments are large.
+    large_window_most: u64,
     /// Up to where what arrives counts as large: a window beyond the end of the last fragment that was.
     large_up_to: u64,
     /// The source asked for credit and could use more than it got.
@@ -119,8 +121,7 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    /// A flow that nobody has opened yet, whose window never exceeds `window_most` bytes, or twice that
-    /// while its fragments are [large](LARGE_FRAGMENT_BYTES).
+    /// A flow that nobody has opened yet, whose window never exceeds `window_most` bytes.
     #[must_use]
     pub fn new(flow: FlowKey, incarnation: u64, window_most: u64, now: Time) -> Self {
         Self {
@@ -136,6 +137,7 @@ impl Incoming {
             opened_up_to: 0,
             window: FIRST_WINDOW_BYTES.min(window_most),
             window_most,
+            large_window_most: window_most,
             large_up_to: 0,
             starved: false,
             asked_at: None,
@@ -147,6 +149,13 @@ impl Incoming {
             given_up: None,
             last_heard: now,
         }
+    }
+
+    /// The same, whose window may be twice as wide while fragments are [large](LARGE_FRAGMENT_BYTES).
+    #[must_use]
+    pub const fn with_wide_windows(mut self) -> Self {
+        self.large_window_most = self.window_most * LARGE_WINDOWS;
+        self
     }
 
     /// The flow is opened, for the first time or again.
@@ -176,7 +185,7 @@ impl Incoming {
         }
         let source_restarted = is_new && self.source_incarnation != 0;
         let is_duplicate = !is_new && header.position < self.delivered;
-        let room = self.window_most.max(GUARANTEED_BYTES);
+        let room = self.large_window_most.max(GUARANTEED_BYTES);
         if !is_duplicate
             && self.unconsumed + header.charge() > room.min(budget.allowance(self.outstanding()))
         {
@@ -432,7 +441,7 @@ impl Incoming {
     /// How wide it may become, as long as what arrives is as it is now.
     const fn widest(&self) -> u64 {
         if self.delivered < self.large_up_to {
-            self.window_most * LARGE_WINDOWS
+            self.large_window_most
         } else {
             self.window_most
         }

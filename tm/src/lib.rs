@@ -63,8 +63,8 @@ pub use copying::Stores;
 pub use crowd::Crowd;
 pub use gather::Gather;
 pub use lane::{
-    Establishing, Lane, LaneClass, LaneError, LaneReceiver, LaneSender, LentSlot, Listener, Piece,
-    ReceivedSlot, Room, Shape, Stranger,
+    Establishing, LEAST_AHEAD, Lane, LaneClass, LaneError, LaneReceiver, LaneSender, LentSlot,
+    Listener, Piece, ReceivedSlot, Room, Shape, Stranger,
 };
 pub use pipe::{Pipe, Pipes};
 pub use poller::{Interest, Poller, Ready, Waker};

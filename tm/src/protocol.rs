@@ -319,17 +319,15 @@ pub struct ShmTuning {
     /// Bytes that a slot of a bulk lane holds, and so the largest frame. Default: 64 KiB and 128,
     /// a fragment of 64 KiB with its header and descriptors.
     pub bulk_slot_bytes: usize,
-    /// Slots of a bulk lane. Default: 64, as much as the largest window of a flow by default:
-    /// what was promised a place finds one, though its reader is not running just now.
+    /// Slots of a bulk lane. Default: 64, as much as the window of a flow by default: what was promised a
+    /// place finds one, though its reader is not running just now. Where that does not matter, there may be
+    /// [fewer](crate::Stranger::limit_ahead).
     pub bulk_slots: usize,
     /// Bytes that a slot of an urgent lane holds. Default: 4.5 KiB, a small frame of 4 KiB
     /// with its header and descriptors.
     pub urgent_slot_bytes: usize,
     /// Slots of an urgent lane. Default: 64.
     pub urgent_slots: usize,
-    /// Bytes of slots of a lane that this side fills ahead of the other, which has yet to read them: it
-    /// uses no more slots than make these, two at least. Default: all of them.
-    pub ahead_bytes: usize,
     /// How units are copied to slots. Default: adaptive.
     pub stores: Stores,
 }
@@ -341,7 +339,6 @@ impl Default for ShmTuning {
             bulk_slots: 64,
             urgent_slot_bytes: (4 << 10) + 512,
             urgent_slots: 64,
-            ahead_bytes: usize::MAX,
             stores: Stores::default(),
         }
     }
@@ -363,9 +360,6 @@ pub struct HslTuning {
     /// Bytes of the largest control message; what is larger goes by rendezvous. Default:
     /// 16 KiB, as in paper 000.
     pub threshold_bytes: usize,
-    /// Bytes of buffers of a lane that this side fills ahead of the other, as with shared memory; with
-    /// the emulated card. Default: all of them.
-    pub ahead_bytes: usize,
     /// How this side learns that something has come. Default: adaptive.
     pub mode: hsl::Mode,
     /// How the emulated card stores what it puts. Default: adaptive.
@@ -382,7 +376,6 @@ impl Default for HslTuning {
             urgent_slot_bytes: (4 << 10) + 512,
             urgent_slots: 64,
             threshold_bytes: 16 << 10,
-            ahead_bytes: usize::MAX,
             mode: hsl::Mode::default(),
             stores: Stores::default(),
             card: hsl::Card::default(),

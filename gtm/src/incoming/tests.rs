@@ -300,16 +300,31 @@ fn accept_large(fixture: &mut Fixture) -> (u64, u64) {
 #[test]
 fn the_window_of_large_fragments_is_twice_as_wide_until_others_have_filled_it() {
     let most = 1 << 20;
-    let mut fixture = Fixture::opened(most, 64 << 20);
+    for wide in [false, true] {
+        let large_most = if wide { most * 2 } else { most };
+        let mut fixture = Fixture::opened(most, 64 << 20);
+        if wide {
+            fixture.incoming = fixture.incoming.with_wide_windows();
+        }
+        widens_up_to(fixture, most, large_most);
+    }
+}
+
+/// Small frames come and are consumed until the window is `most`.
+fn widen(fixture: &mut Fixture, most: u64) {
     while fixture.incoming.window < most {
-        accept_all_granted(&mut fixture);
+        accept_all_granted(fixture);
         let unconsumed = fixture.incoming.unconsumed();
         fixture.incoming.consume(unconsumed, &mut fixture.budget);
         fixture.credit(START).unwrap();
     }
+}
+
+fn widens_up_to(mut fixture: Fixture, most: u64, large_most: u64) {
+    widen(&mut fixture, most);
     for _ in 0..3 {
         let (delivered, granted) = accept_large(&mut fixture);
-        assert_eq!(granted - delivered, most * 2);
+        assert_eq!(granted - delivered, large_most);
     }
     let large_up_to = fixture.incoming.delivered + most;
     loop {
@@ -319,7 +334,7 @@ fn the_window_of_large_fragments_is_twice_as_wide_until_others_have_filled_it() 
         fixture
             .incoming
             .consume(small.charge(), &mut fixture.budget);
-        let target = if is_wide { most * 2 } else { most };
+        let target = if is_wide { large_most } else { most };
         assert_eq!(fixture.incoming.most(), target);
         // What has been granted stays granted.
         let granted = fixture.incoming.granted;
@@ -335,6 +350,31 @@ fn the_window_of_large_fragments_is_twice_as_wide_until_others_have_filled_it() 
     fixture.open(&bare(6, delivered), 10);
     assert_eq!(fixture.incoming.most(), FIRST_WINDOW_BYTES);
     assert_eq!(fixture.incoming.widest(), most);
+}
+
+#[test]
+fn a_flow_that_has_filled_a_wide_window_is_opened_again_all_the_same() {
+    let most = 1 << 20;
+    let mut fixture = Fixture::opened(most, 64 << 20);
+    fixture.incoming = fixture.incoming.with_wide_windows();
+    widen(&mut fixture, most);
+    accept_large(&mut fixture);
+    // Nobody unpacks any longer.
+    loop {
+        let small = frame(5, fixture.incoming.delivered);
+        if small.end_position() > fixture.incoming.granted {
+            break;
+        }
+        fixture.accept(&small);
+    }
+    assert!(fixture.incoming.unconsumed() > most);
+    fixture.incoming.suspend(&mut fixture.budget, START);
+    let delivered = fixture.incoming.delivered;
+    let verdict = fixture.open(&bare(6, delivered), 10);
+    assert!(
+        matches!(verdict, OpenVerdict::Admitted { .. }),
+        "{verdict:?}"
+    );
 }
 
 /// All frames that were granted come, and with the last of them their source asks for more.

@@ -63,7 +63,8 @@ impl Destination {
             .entry(header.flow)
             .or_insert_with(|| DestinationFlow {
                 incarnation: self.incarnation,
-                incoming: Incoming::new(header.flow, self.incarnation, self.window_most, now),
+                incoming: Incoming::new(header.flow, self.incarnation, self.window_most, now)
+                    .with_wide_windows(),
                 link,
                 reassembly: Reassembly::default(),
                 ahead: BTreeMap::new(),

@@ -108,7 +108,7 @@ pub(crate) fn random_plan_with(topology: Topology, seed: u64) -> Plan {
         fragment_bytes: if tiny {
             random.pick(&[7, 60])
         } else {
-            random.pick(&[1000, 4096, 16 << 10, 64 << 10])
+            random.pick(&[1000, 4096, 16 << 10, 64 << 10, 512 << 10])
         },
         retention: random.pick(&[1, 10_000, 1 << 20]),
         give_up_after: Duration::from_secs(1 << 20),

@@ -22,9 +22,25 @@ impl Pair {
     }
 
     pub(super) fn through(listener: &mut dyn Listener, tuning: &Tuning, class: LaneClass) -> Self {
-        let mut dialer = connect(&listener.local_endpoint(), tuning).expect("connecting");
-        let mut acceptor = accept(listener);
-        introduce(dialer.as_mut(), acceptor.as_mut());
+        let [dialer, acceptor] = introduced(listener, tuning);
+        Self::established(dialer, acceptor, class)
+    }
+
+    /// One of which the side that dials fills so many bytes ahead.
+    #[cfg(test)]
+    pub(super) fn limited(rig: &Rig, class: LaneClass, ahead_bytes: usize) -> Self {
+        let mut listener = listen(&rig.endpoint, &rig.tuning).expect("listening");
+        let [mut dialer, mut acceptor] = introduced(listener.as_mut(), &rig.tuning);
+        dialer.limit_ahead(ahead_bytes, usize::MAX);
+        acceptor.limit_ahead(usize::MAX, ahead_bytes);
+        Self::established(dialer, acceptor, class)
+    }
+
+    fn established(
+        dialer: Box<dyn Stranger>,
+        acceptor: Box<dyn Stranger>,
+        class: LaneClass,
+    ) -> Self {
         let mut dialer = dialer.establish(class).expect("establishing");
         let mut acceptor = acceptor.establish(class).expect("establishing");
         let (mut dialing, mut accepting) = (None, None);
@@ -41,6 +57,14 @@ impl Pair {
             _ => unreachable!("both are there"),
         }
     }
+}
+
+/// Both ends of a connection over which bytes have gone both ways.
+fn introduced(listener: &mut dyn Listener, tuning: &Tuning) -> [Box<dyn Stranger>; 2] {
+    let mut dialer = connect(&listener.local_endpoint(), tuning).expect("connecting");
+    let mut acceptor = accept(listener);
+    introduce(dialer.as_mut(), acceptor.as_mut());
+    [dialer, acceptor]
 }
 
 /// Sleeps until `source` is ready, which is of `whose` making.

@@ -9,7 +9,7 @@ use super::lane::{HslReceiver, HslSender};
 use super::layout::{Geometry, REGISTERED_AT};
 use super::put::{Address, Descriptor, MessageId, NodeNumber, Notify, PutError, Sending};
 use super::terms::{Side, receiver, sender};
-use crate::HslTuning;
+use crate::Stores;
 use crate::local::bell::Bell;
 use crate::local::memory::Mapping;
 
@@ -75,7 +75,7 @@ impl Attack {
             &peer,
             numbers,
             Bell::new(sending.into()),
-            &HslTuning::default(),
+            Stores::default(),
         );
         Self {
             sender: sender.expect("memory"),

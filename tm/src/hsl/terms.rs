@@ -10,7 +10,8 @@ use super::lane::SlotSource;
 use super::layout::{Geometry, REGISTERED_AT};
 use super::put::NodeNumber;
 use super::{HslTuning, lane};
-use crate::lane::{Lane, LaneClass};
+use crate::copying::Stores;
+use crate::lane::{Lane, LaneClass, slots_ahead};
 use crate::local::bell::Bell;
 use crate::local::free::Reuse;
 use crate::local::greeting::{Dialect, TERMS_BYTES};
@@ -64,10 +65,26 @@ impl Terms for HslTerms {
 }
 
 impl LaneTerms for HslTerms {
+    fn limit_ahead(&mut self, _here: usize, there: usize) {
+        // The buffers, and the control slots, are of who reads them.
+        let HslTuning {
+            bulk_slots,
+            bulk_slot_bytes,
+            ..
+        } = &mut self.tuning;
+        *bulk_slots = slots_ahead(*bulk_slots, *bulk_slot_bytes, there);
+    }
+
     fn lane(&self, own: Side, peer: Side, ends: Ends) -> io::Result<Lane> {
         let numbers = numbers(ends.connects);
         Ok(Lane {
-            sender: Box::new(sender(&own, &peer, numbers, ends.sending, &self.tuning)?),
+            sender: Box::new(sender(
+                &own,
+                &peer,
+                numbers,
+                ends.sending,
+                self.tuning.stores,
+            )?),
             receiver: Box::new(receiver(&own, &peer, numbers, ends.receiving)),
         })
     }
@@ -79,14 +96,13 @@ pub(super) fn sender(
     peer: &Side,
     [node, other]: [NodeNumber; 2],
     bell: Bell,
-    tuning: &HslTuning,
+    stores: Stores,
 ) -> io::Result<lane::HslSender<HostDevice>> {
     let bell = Arc::new(bell);
     // With buffers to lend, nothing is sent from slots of this side's.
     let (memory, registered, slots) = if peer.geometry.has_rendezvous() {
         let buffers = peer.geometry.buffer_row();
-        let buffers = Loans::granted(Arc::clone(&peer.memory), buffers, Reuse::InTurn)
-            .ahead(tuning.ahead_bytes);
+        let buffers = Loans::granted(Arc::clone(&peer.memory), buffers, Reuse::InTurn);
         (Arc::clone(&own.memory), 0..0, SlotSource::There(buffers))
     } else {
         let row = peer.geometry.send_row();
@@ -103,7 +119,7 @@ pub(super) fn sender(
         list: peer.geometry.receiver_list(),
         bell: Arc::clone(&bell),
     };
-    let card = HostCard::new(memory, peer.geometry.mode, to).stored(tuning.stores);
+    let card = HostCard::new(memory, peer.geometry.mode, to).stored(stores);
     let place = peer.geometry.sender_list();
     let list = HostList::new(&own.memory, place, other, own.geometry.mode, bell.clone());
     Ok(lane::HslSender::new(

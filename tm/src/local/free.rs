@@ -38,11 +38,6 @@ impl FreeSlots {
         Self { slots, reuse }
     }
 
-    /// None from slot `count` on.
-    pub(crate) fn keep_first(&mut self, count: u32) {
-        self.slots.retain(|slot| *slot < count);
-    }
-
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.slots.len()

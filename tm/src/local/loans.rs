@@ -89,11 +89,9 @@ pub(crate) struct Loans {
     shared: Arc<Unused>,
     /// Who has each slot.
     holders: Box<[Holder]>,
-    /// So many of them are used, from the first on.
-    used: u32,
-    /// Those of them that nobody has.
+    /// Slots that nobody has.
     free: FreeSlots,
-    /// How many of them are with the peer.
+    /// How many are with the peer.
     with_peer: usize,
     writer: UnitWriter,
 }
@@ -136,7 +134,6 @@ impl Loans {
                 any: AtomicBool::new(false),
             }),
             holders: vec![holder; slots].into_boxed_slice(),
-            used: row.slots,
             with_peer: slots - free.len(),
             free,
             writer: UnitWriter::new(Stores::Cached),
@@ -149,28 +146,9 @@ impl Loans {
         self
     }
 
-    /// The same, of which no more are used than have `bytes`, two at least: caches do not hold what
-    /// the peer has yet to read and what others work on, if it is much. Before any is used.
-    pub(crate) fn ahead(mut self, bytes: usize) -> Self {
-        let Row {
-            slots, slot_bytes, ..
-        } = self.row();
-        let most = bytes.checked_div(slot_bytes as usize);
-        let most = most.and_then(|most| u32::try_from(most).ok());
-        self.used = most.unwrap_or(slots).max(2).min(slots);
-        self.free.keep_first(self.used);
-        self.with_peer = self.with_peer.min(self.used());
-        self
-    }
-
-    /// Where they lie, those that are not used too.
+    /// Where they lie.
     pub(crate) fn row(&self) -> Row {
         self.shared.row
-    }
-
-    /// How many of them are used.
-    fn used(&self) -> usize {
-        self.used as usize
     }
 
     /// Whether one can be lent.
@@ -180,7 +158,7 @@ impl Loans {
 
     /// How many are lent, as far as has been looked.
     pub(crate) fn lent(&self) -> usize {
-        self.used() - self.free.len() - self.with_peer
+        self.holders.len() - self.free.len() - self.with_peer
     }
 
     /// Lends a slot that nobody has.
@@ -269,10 +247,8 @@ impl Loans {
             Some(holder @ Holder::Peer) => *holder = Holder::Free,
             _ => return false,
         }
-        if slot < self.used {
-            self.with_peer -= 1;
-            self.free.put(slot);
-        }
+        self.with_peer -= 1;
+        self.free.put(slot);
         true
     }
 
@@ -356,51 +332,5 @@ mod tests {
         ] {
             assert_eq!(row.slots_in(&range), slots, "{range:?}");
         }
-    }
-
-    const ROW: Row = Row {
-        at: 0,
-        slots: 8,
-        slot_bytes: 64,
-        stride: 64,
-    };
-
-    /// Lends all that can be lent, and passes it on to the peer.
-    fn fill_all(loans: &mut Loans) -> Vec<u32> {
-        let mut passed = Vec::new();
-        while let Some(slot) = loans.lend() {
-            assert_eq!(loans.lent(), 1);
-            passed.push(loans.commit(slot, 1).unwrap().0);
-        }
-        assert!(!loans.has_free() && loans.fill(&[]).is_none());
-        passed
-    }
-
-    #[test]
-    fn no_more_slots_are_used_than_are_to_be_filled_ahead() {
-        for (bytes, used) in [(0, 2), (191, 2), (192, 3), (512, 8), (usize::MAX, 8)] {
-            let memory = Mapping::private(ROW.end()).unwrap();
-            let mut loans = Loans::new(memory, ROW, Reuse::InTurn).ahead(bytes);
-            let all: Vec<u32> = (0..used).collect();
-            for _ in 0..3 {
-                assert_eq!(fill_all(&mut loans), all, "{bytes}");
-                assert_eq!((loans.used(), loans.lent()), (all.len(), 0));
-                assert!(all.iter().all(|slot| loans.take_back(*slot)));
-            }
-            // The peer has none of the others, and none twice.
-            assert!((0..=ROW.slots).all(|slot| !loans.take_back(slot)));
-        }
-    }
-
-    #[test]
-    fn of_those_that_the_peer_grants_no_more_are_used_either() {
-        let memory = Mapping::private(ROW.end()).unwrap();
-        let mut loans = Loans::granted(memory, ROW, Reuse::InTurn).ahead(3 * 64);
-        assert!((0..ROW.slots).all(|slot| loans.take_back(slot)));
-        assert!((0..ROW.slots).all(|slot| !loans.take_back(slot)));
-        assert_eq!(fill_all(&mut loans), [0, 1, 2]);
-        assert!(!loans.take_back(3) && loans.take_back(1));
-        assert_eq!(loans.pass(), Some(1));
-        assert_eq!((loans.pass(), loans.lent()), (None, 0));
     }
 }

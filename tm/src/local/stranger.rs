@@ -42,6 +42,9 @@ pub(crate) trait Terms: fmt::Debug + Clone + Send + 'static {
 
 /// How what both sides have becomes a lane.
 pub(crate) trait LaneTerms: Terms {
+    /// As [`Stranger::limit_ahead`].
+    fn limit_ahead(&mut self, here: usize, there: usize);
+
     /// Both are there.
     ///
     /// # Errors
@@ -110,6 +113,10 @@ impl<T: Upgrade> Stranger for LocalStranger<T> {
         text
     }
 
+    fn limit_ahead(&mut self, here: usize, there: usize) {
+        self.terms.limit_ahead(here, there);
+    }
+
     fn establish(self: Box<Self>, class: LaneClass) -> Result<Box<dyn Establishing>, LaneError> {
         let Self {
             socket,
@@ -121,6 +128,10 @@ impl<T: Upgrade> Stranger for LocalStranger<T> {
 }
 
 impl<T: LaneTerms> Upgrade for T {
+    fn limit_ahead(&mut self, here: usize, there: usize) {
+        LaneTerms::limit_ahead(self, here, there);
+    }
+
     fn establish(
         &self,
         socket: OwnedFd,

@@ -8,6 +8,7 @@ use super::entry::Entry;
 use super::layout::{PUBLISH_AT, RECEIVER_ARMED_AT, RETURN_AT, SENDER_ARMED_AT};
 use super::memory::{OwnMemory, PeerMemory};
 use super::violation;
+use crate::copying::Stores;
 use crate::lane::{LaneError, LaneSender, LentSlot, Piece, Shape};
 use crate::local::LOOKS_BETWEEN_CHECKS;
 use crate::local::armed::{ArmedFlag, ArmedWatch};
@@ -17,7 +18,6 @@ use crate::local::loans::Loans;
 use crate::local::memory::{OwnWords, PeerWords};
 use crate::local::ring::{RingReader, RingWriter};
 use crate::poller::Interest;
-use crate::protocol::ShmTuning;
 
 #[derive(Debug)]
 pub(super) struct ShmSender {
@@ -33,7 +33,7 @@ pub(super) struct ShmSender {
 }
 
 impl ShmSender {
-    pub(super) fn new(own: &OwnMemory, peer: &PeerMemory, bell: Bell, tuning: &ShmTuning) -> Self {
+    pub(super) fn new(own: &OwnMemory, peer: &PeerMemory, bell: Bell, stores: Stores) -> Self {
         let entries = own.geometry().ring_entries();
         Self {
             // They are taken back when none is free: each is used in its turn anyway.
@@ -42,8 +42,7 @@ impl ShmSender {
                 own.geometry().row(),
                 Reuse::InTurn,
             )
-            .ahead(tuning.ahead_bytes)
-            .stored(tuning.stores),
+            .stored(stores),
             publish: RingWriter::new(own.words(PUBLISH_AT, entries)),
             returned: RingReader::new(peer.words(RETURN_AT, entries)),
             armed: ArmedFlag::new(own.words(SENDER_ARMED_AT, 1)),

@@ -8,7 +8,7 @@ use super::layout::Geometry;
 use super::memory::{OwnMemory, PeerMemory};
 use super::receiver::receiver;
 use super::sender::ShmSender;
-use crate::lane::{Lane, LaneClass};
+use crate::lane::{Lane, LaneClass, slots_ahead};
 use crate::local::greeting::{Dialect, TERMS_BYTES};
 use crate::local::stranger::{Ends, LaneTerms, Terms};
 use crate::protocol::ShmTuning;
@@ -43,9 +43,24 @@ impl Terms for ShmTerms {
 }
 
 impl LaneTerms for ShmTerms {
+    fn limit_ahead(&mut self, here: usize, _there: usize) {
+        // The slots are of who fills them.
+        let ShmTuning {
+            bulk_slots,
+            bulk_slot_bytes,
+            ..
+        } = &mut self.tuning;
+        *bulk_slots = slots_ahead(*bulk_slots, *bulk_slot_bytes, here);
+    }
+
     fn lane(&self, own: OwnMemory, peer: PeerMemory, ends: Ends) -> io::Result<Lane> {
         Ok(Lane {
-            sender: Box::new(ShmSender::new(&own, &peer, ends.sending, &self.tuning)),
+            sender: Box::new(ShmSender::new(
+                &own,
+                &peer,
+                ends.sending,
+                self.tuning.stores,
+            )),
             receiver: Box::new(receiver(&own, &peer, ends.receiving)),
         })
     }

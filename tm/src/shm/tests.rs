@@ -9,7 +9,7 @@ use super::layout::{Geometry, PUBLISH_AT, RETURN_AT};
 use super::memory::{OwnMemory, PeerMemory};
 use super::receiver::{ShmReceiver, receiver};
 use super::sender::ShmSender;
-use crate::ShmTuning;
+use crate::Stores;
 use crate::local::bell::Bell;
 use crate::local::memory::OwnWords;
 use crate::local::ring::RingWriter;
@@ -45,12 +45,7 @@ fn attack() -> Attack {
     let (sending, far_sending) = UnixStream::pair().unwrap();
     let (receiving, far_receiving) = UnixStream::pair().unwrap();
     Attack {
-        sender: ShmSender::new(
-            &own,
-            &peer,
-            Bell::new(sending.into()),
-            &ShmTuning::default(),
-        ),
+        sender: ShmSender::new(&own, &peer, Bell::new(sending.into()), Stores::default()),
         receiver: receiver(&own, &peer, Bell::new(receiving.into())),
         memory,
         bells: vec![far_sending, far_receiving],
@@ -244,12 +239,7 @@ fn units_travel_between_threads() {
     let (far, far_seen) = memory();
     let (bell, far_bell) = UnixStream::pair().unwrap();
     units_travel(
-        ShmSender::new(
-            &near,
-            &far_seen,
-            Bell::new(bell.into()),
-            &ShmTuning::default(),
-        ),
+        ShmSender::new(&near, &far_seen, Bell::new(bell.into()), Stores::default()),
         receiver(&far, &near_seen, Bell::new(far_bell.into())),
         UNIT_BYTES_MAX,
     );

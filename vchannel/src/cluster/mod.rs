@@ -36,7 +36,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use madgate_gtm::transit::Rate;
-use madgate_tm::{Endpoint, Tuning};
+use madgate_tm::Endpoint;
 
 pub use duration::{format_duration, parse_duration};
 pub use id::{ChannelId, NetworkId, NodeId};
@@ -357,18 +357,6 @@ impl Cluster {
     #[must_use]
     pub fn gateway_settings(&self) -> &GatewaySettings {
         &self.gateway_settings
-    }
-
-    /// How the lanes of a node over a network are tuned: as the network says, and those of a gateway as
-    /// `[gateway]` does.
-    #[must_use]
-    pub fn tuning_of(&self, node: NodeId, network: NetworkId) -> Tuning {
-        let mut tuning = self.network(network).tuning.clone();
-        if self.is_gateway(node) {
-            let ahead_bytes = self.gateway_settings.ahead_bytes;
-            (tuning.shm.ahead_bytes, tuning.hsl.ahead_bytes) = (ahead_bytes, ahead_bytes);
-        }
-        tuning
     }
 
     /// What sessions of applications may use.

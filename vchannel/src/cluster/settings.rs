@@ -61,8 +61,9 @@ pub struct GatewaySettings {
     /// Payloads of at least this size are received straight into where they leave from.
     /// Default 16 KiB, [`DIRECT_BOUNDS`].
     pub direct_bytes: usize,
-    /// What is filled of the slots of a lane, in bytes of slots, ahead of the node that reads them: two
-    /// slots at least. Default 2 MiB, [`AHEAD_BOUNDS`].
+    /// How many slots the lanes have that an engine fills, in bytes of slots: so much is filled ahead of the
+    /// node that reads them; [`LEAST_AHEAD`](madgate_tm::LEAST_AHEAD) at least, and no more than the
+    /// network's `slots`. Default 2 MiB, [`AHEAD_BOUNDS`].
     pub ahead_bytes: usize,
     /// Whether payloads pass from one socket to another without being read into memory, where
     /// both networks can do that. Default yes.
@@ -88,8 +89,7 @@ pub struct EndpointSettings {
     /// What one flow keeps of messages that have been sent and not yet delivered, so that
     /// `end_packing` need not wait. Default 16 MiB, [`RETENTION_BOUNDS`].
     pub retention_bytes: u64,
-    /// The largest window that one flow is granted, twice as much while its fragments have
-    /// 256 KiB or more. Default 4 MiB, [`WINDOW_BOUNDS`].
+    /// The largest window that one flow is granted. Default 4 MiB, [`WINDOW_BOUNDS`].
     pub window_bytes: u64,
     /// Whether small blocks travel with a large one that follows them, where the network takes them
     /// so, and a message that begins with a large block begins with a short fragment: its receiver
@@ -121,6 +121,9 @@ pub struct EndpointSettings {
     /// Whether fragments through gateways are the larger, the faster a flow is delivered; else each
     /// is as large as the channel allows. Default yes.
     pub sized_by_speed: bool,
+    /// Whether flows are granted twice the window while their fragments have 256 KiB or more. Default
+    /// yes.
+    pub wide_windows: bool,
     /// How callers and the progress thread wait. Default adaptive.
     pub wait: WaitPolicy,
 }
@@ -182,13 +185,13 @@ impl Default for GatewaySettings {
 impl EndpointSettings {
     /// The fast ways that can be switched off, by their keys in the file, and whether they are on.
     #[must_use]
-    pub fn switches(&self) -> [(&'static str, bool); 10] {
+    pub fn switches(&self) -> [(&'static str, bool); 11] {
         self.clone()
             .switches_mut()
             .map(|(key, is_on)| (key, *is_on))
     }
 
-    pub(super) const fn switches_mut(&mut self) -> [(&'static str, &mut bool); 10] {
+    pub(super) const fn switches_mut(&mut self) -> [(&'static str, &mut bool); 11] {
         [
             ("leads", &mut self.leads),
             ("straight", &mut self.straight),
@@ -200,6 +203,7 @@ impl EndpointSettings {
             ("unsealed", &mut self.unsealed),
             ("ramps", &mut self.ramps),
             ("sized_by_speed", &mut self.sized_by_speed),
+            ("wide_windows", &mut self.wide_windows),
         ]
     }
 }
@@ -220,6 +224,7 @@ impl Default for EndpointSettings {
             unsealed: true,
             ramps: true,
             sized_by_speed: true,
+            wide_windows: true,
             wait: WaitPolicy::default(),
         }
     }

@@ -521,7 +521,7 @@ fn the_fast_ways_of_the_ends_can_be_switched_off() {
     let defaults = demo();
     let settings = defaults.endpoint_settings();
     // Which setting each key is of, said apart from the list that is read by.
-    let fields: [fn(&EndpointSettings) -> bool; 10] = [
+    let fields: [fn(&EndpointSettings) -> bool; 11] = [
         |it| it.leads,
         |it| it.straight,
         |it| it.batches,
@@ -532,8 +532,10 @@ fn the_fast_ways_of_the_ends_can_be_switched_off() {
         |it| it.unsealed,
         |it| it.ramps,
         |it| it.sized_by_speed,
+        |it| it.wide_windows,
     ];
-    let keys = "leads straight batches gather bundles alone whole unsealed ramps sized_by_speed";
+    let keys = "leads straight batches gather bundles alone whole unsealed ramps sized_by_speed \
+                wide_windows";
     let keys: Vec<_> = keys.split(' ').collect();
     assert!(settings.switches().map(|(key, _)| key) == keys[..]);
     assert!(settings.switches().iter().all(|(_, is_on)| *is_on));

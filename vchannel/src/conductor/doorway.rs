@@ -139,8 +139,8 @@ impl Agent {
 
     fn listen_again(&mut self, place: usize, endpoint: &Endpoint) -> io::Result<()> {
         let doorway = &mut self.doorways[place];
-        let (cluster, node) = (self.member.cluster(), self.member.node());
-        let listener = madgate_tm::listen(endpoint, &cluster.tuning_of(node, doorway.network))?;
+        let about = self.member.cluster().network(doorway.network);
+        let listener = madgate_tm::listen(endpoint, &about.tuning)?;
         let token = u64::try_from(place).unwrap_or(u64::MAX);
         self.poller.add(&listener, token, Interest::Readable)?;
         tracing::warn!(

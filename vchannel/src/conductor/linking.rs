@@ -33,7 +33,7 @@ impl Agent {
             let what = format!("{} is not on this network", cluster.node_name(peer));
             io::Error::new(io::ErrorKind::InvalidInput, what)
         })?;
-        let tuning = cluster.tuning_of(self.member.node(), network);
+        let tuning = cluster.network(network).tuning.clone();
         if resolver::needs_resolving(&endpoint) {
             let until = now + RESOLVING_TIMEOUT;
             self.dials.begin_resolving(attempt, until);

@@ -155,10 +155,16 @@ impl Meeting {
         }
     }
 
-    /// Makes a lane of the connection. It must not be in a poller.
-    pub(super) fn establish(&mut self) -> Result<(), HandshakeError> {
-        let class = self.class();
-        if let Stage::Shaking(stranger) = std::mem::replace(&mut self.stage, Stage::Gone) {
+    /// Makes a lane of the connection, whose slots an engine fills no further ahead than
+    /// `ahead_bytes`. It must not be in a poller.
+    pub(super) fn establish(&mut self, ahead_bytes: usize) -> Result<(), HandshakeError> {
+        let (engines, class) = self.purpose();
+        if let Stage::Shaking(mut stranger) = std::mem::replace(&mut self.stage, Stage::Gone) {
+            let [here, there] = engines.map(|is_engine| match is_engine {
+                true => ahead_bytes,
+                false => usize::MAX,
+            });
+            stranger.limit_ahead(here, there);
             let establishing = stranger.establish(class).map_err(lane_failed)?;
             self.stage = Stage::Establishing(establishing);
         }
@@ -182,13 +188,22 @@ impl Meeting {
         said_all
     }
 
-    fn class(&self) -> LaneClass {
-        match &self.role {
-            Role::Accepted(responder) => responder
-                .hello()
-                .map_or(LaneClass::Urgent, |hello| hello.class),
-            Role::Dialed(initiator, _) => initiator.hello().class,
-        }
+    /// Whether this side is an engine's, and the other one, and what its frames are.
+    fn purpose(&self) -> ([bool; 2], LaneClass) {
+        let (hello, dials) = match &self.role {
+            Role::Accepted(responder) => (responder.hello(), false),
+            Role::Dialed(initiator, _) => (Some(initiator.hello()), true),
+        };
+        let Some(hello) = hello else {
+            return ([false; 2], LaneClass::Urgent);
+        };
+        let [dialer, acceptor] = hello.kind.engines();
+        let engines = if dials {
+            [dialer, acceptor]
+        } else {
+            [acceptor, dialer]
+        };
+        (engines, hello.class)
     }
 }
 

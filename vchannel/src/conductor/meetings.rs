@@ -85,7 +85,8 @@ impl Agent {
 
     fn establish(&mut self, meeting: &mut Meeting) -> Result<(), HandshakeError> {
         self.unwatch(meeting);
-        meeting.establish()
+        let settings = self.member.cluster().gateway_settings();
+        meeting.establish(settings.ahead_bytes)
     }
 
     /// Decides about a peer that has proved who it is. `false`: not now.

@@ -197,8 +197,7 @@ fn listen(member: &Member, poller: &Poller) -> Result<Vec<Doorway>, StartError> 
             endpoint: endpoint.clone(),
             source,
         };
-        let tuning = cluster.tuning_of(node, network);
-        let listener = madgate_tm::listen(&endpoint, &tuning).map_err(failed)?;
+        let listener = madgate_tm::listen(&endpoint, &about.tuning).map_err(failed)?;
         poller
             .add(&listener, token, Interest::Readable)
             .map_err(failed)?;

@@ -606,7 +606,10 @@ impl Core {
             Some(&index) => index,
             None => {
                 let window = self.settings.window_bytes;
-                let flow = Incoming::new(key, self.incarnation, window, now);
+                let mut flow = Incoming::new(key, self.incarnation, window, now);
+                if self.settings.wide_windows {
+                    flow = flow.with_wide_windows();
+                }
                 let index = u32::try_from(self.in_flows.len()).unwrap_or(u32::MAX);
                 self.in_flows
                     .push(InFlow::new(flow, key.source, key.channel));

@@ -10,7 +10,7 @@ use madgate_vchannel::{Channel, NodeId};
 use crate::support::{ALL, Nodes, pattern};
 
 /// Every fast way of an end that can be switched off.
-fn switches() -> [&'static str; 10] {
+fn switches() -> [&'static str; 11] {
     EndpointSettings::default().switches().map(|(key, _)| key)
 }
 

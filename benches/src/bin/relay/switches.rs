@@ -25,7 +25,7 @@ const fn switch(path: &'static str, settings: &'static [&'static str]) -> Switch
 }
 
 /// Those that there are between TCP and TCP.
-const SWITCHES: [Switch; 18] = [
+const SWITCHES: [Switch; 19] = [
     // A batch holds a frame at least.
     switch(
         "no batches",
@@ -54,6 +54,7 @@ const SWITCHES: [Switch; 18] = [
     switch("paced within the host", &["tcp.congestion=bbr"]),
     switch("no fragment ramps", &["endpoint.ramps=false"]),
     switch("no fragments by speed", &["endpoint.sized_by_speed=false"]),
+    switch("no wide windows", &["endpoint.wide_windows=false"]),
     switch("nothing straight to an end", &["endpoint.straight=false"]),
     switch("no batches of short payloads", &["endpoint.batches=false"]),
     switch("no leads", &["endpoint.leads=false"]),

@@ -65,7 +65,7 @@ const LOCAL: &[Protocol] = &[Protocol::Shm, Protocol::Hsl];
 const WAITS: &[&str] = &["sleep", "adaptive 20us", "adaptive 100us", "adaptive 1ms"];
 
 /// Every knob; those that usually change most come first, and are tried first.
-pub(crate) static KNOBS: [Knob; 32] = [
+pub(crate) static KNOBS: [Knob; 33] = [
     Knob {
         section: Section::Channel,
         key: "mtu",
@@ -178,7 +178,7 @@ pub(crate) static KNOBS: [Knob; 32] = [
         section: Section::Gateway,
         key: "ahead",
         kind: Kind::Size,
-        meaning: "what a gateway fills of the slots of a lane that their reader has yet to read",
+        meaning: "the slots of a lane that a gateway fills ahead of their reader, of those that there may be",
         tried: &["512KiB", "1MiB", "2MiB", "4MiB"],
         protocols: &[],
     },
@@ -323,6 +323,14 @@ pub(crate) static KNOBS: [Knob; 32] = [
         key: "sized_by_speed",
         kind: Kind::Flag,
         meaning: "whether fragments grow with the speed of their flow",
+        tried: &["true", "false"],
+        protocols: &[],
+    },
+    Knob {
+        section: Section::Endpoint,
+        key: "wide_windows",
+        kind: Kind::Flag,
+        meaning: "whether twice the window is on its way while fragments are large",
         tried: &["true", "false"],
         protocols: &[],
     },

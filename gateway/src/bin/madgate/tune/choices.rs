@@ -209,7 +209,9 @@ fn does_something(knob: &Knob, protocols: &[Protocol]) -> bool {
             protocols.windows(2).any(|pair| pair.iter().all(is_tcp))
         }
         // Into slots, or out of them.
-        (Section::Gateway, "direct" | "ahead") => !protocols.iter().all(is_tcp),
+        (Section::Gateway, "direct") => !protocols.iter().all(is_tcp),
+        // Into slots: on the way there, and for what comes back.
+        (Section::Gateway, "ahead") => protocols.len() > 1 && !protocols.iter().all(is_tcp),
         // Of the ends, which both send.
         (Section::Endpoint, "leads" | "batches") => {
             let ends = [protocols.first(), protocols.last()];
