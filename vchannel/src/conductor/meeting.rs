@@ -8,6 +8,7 @@ use madgate_tm::{Establishing, Interest, Lane, LaneClass, LaneError, Stranger};
 
 use super::dials::Attempt;
 use super::limits::LINGER_BYTES;
+use super::link::Party;
 use crate::handshake::{
     HandshakeError, Initiator, PeerIdentity, Progress, RECORD_BYTES_MAX, Responder,
 };
@@ -197,13 +198,13 @@ impl Meeting {
         let Some(hello) = hello else {
             return ([false; 2], LaneClass::Urgent);
         };
-        let [dialer, acceptor] = hello.kind.engines();
-        let engines = if dials {
-            [dialer, acceptor]
-        } else {
-            [acceptor, dialer]
+        // The other end accepts this kind of link, and dials for what this one accepts.
+        let [here, there] = match dials {
+            true => [hello.kind.back(), hello.kind],
+            false => [hello.kind, hello.kind.back()],
         };
-        (engines, hello.class)
+        let is_engine = |kind| Party::that_accepts(kind) == Party::Engine;
+        ([here, there].map(is_engine), hello.class)
     }
 }
 

@@ -20,17 +20,6 @@ pub enum LinkKind {
 }
 
 impl LinkKind {
-    /// Whether the end that dials is an engine's, and the other one.
-    #[must_use]
-    pub const fn engines(self) -> [bool; 2] {
-        match self {
-            Self::Regular => [false, false],
-            Self::Forward => [false, true],
-            Self::Deliver => [true, false],
-            Self::Relay => [true, true],
-        }
-    }
-
     /// The kind of the link between the same two parties that the other one dials.
     #[must_use]
     pub const fn back(self) -> Self {

@@ -84,6 +84,33 @@ fn is_served_by_one_link(kind: LinkKind, network: &str, dialled: &str, dials: &s
 }
 
 #[test]
+fn what_an_engine_fills_has_few_slots() {
+    let fixture = Fixture::new();
+    for (kind, dials, dialled, slots) in [
+        (LinkKind::Regular, "gw", "b0", [64, 64]),
+        (LinkKind::Forward, "b0", "gw", [64, 31]),
+        (LinkKind::Deliver, "gw", "b0", [31, 64]),
+        (LinkKind::Relay, "gw", "g2", [31, 31]),
+    ] {
+        let here = Node::start(&fixture, dials, 12);
+        let there = Node::start(&fixture, dialled, 13);
+        let (dialer, acceptor) = (Party::that_accepts(kind.back()), Party::that_accepts(kind));
+        let wanted = request(&fixture, kind, "right", dialled);
+        here.conductor.dial(dialer, wanted);
+        let ends = [up(here.events(dialer)), up(there.events(acceptor))];
+        let slots_of = |shape| match shape {
+            Shape::Static { slots, .. } => slots,
+            Shape::Dynamic { .. } => panic!("shared memory has slots"),
+        };
+        let sent = ends.each_ref().map(|end| slots_of(end.bulk.sender.shape()));
+        let received = ends
+            .each_ref()
+            .map(|end| slots_of(end.bulk.receiver.shape()));
+        assert_eq!((sent, received), (slots, [slots[1], slots[0]]), "{kind:?}");
+    }
+}
+
+#[test]
 fn two_parties_have_links_of_their_own() {
     let fixture = Fixture::new();
     let gw = Node::start(&fixture, "gw", 12);
