@@ -194,7 +194,7 @@ pub(crate) static KNOBS: [Knob; 33] = [
         section: Section::Endpoint,
         key: "window",
         kind: Kind::Size,
-        meaning: "the most that one flow may have on its way",
+        meaning: "the most that one flow may have on its way, of fragments that are not large",
         tried: &["1MiB", "4MiB", "16MiB"],
         protocols: &[],
     },
