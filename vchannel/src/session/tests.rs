@@ -133,6 +133,24 @@ fn who_has_no_credit_left_asks_at_once() {
     drop(stopped);
 }
 
+/// What no message can see: how much more is under way.
+#[test]
+fn windows_are_wide_where_they_are_to_be() {
+    for (wide, most) in [("true", 2 << 20), ("false", 1 << 20)] {
+        let settings = format!("[endpoint]\nwindow = \"1MiB\"\nwide_windows = {wide}\n");
+        let (_files, a, b) = pair_tuned("shm", ["a", "b"], [settings.as_str(); 2]);
+        let (from, to) = (a.channel("main").unwrap(), b.channel("main").unwrap());
+        let block = [(Bytes::from_static(&[7]), ReceiveMode::Cheaper)];
+        from.try_send(b.node(), &block).unwrap();
+        let mut unpacking = to.begin_unpacking().unwrap();
+        unpacking.unpack_owned(1, ReceiveMode::Cheaper).unwrap();
+        unpacking.end_unpacking().unwrap();
+        let flow = format!("{:?}", b.inner().lock().in_flows[0].flow);
+        let expected = format!("window_most: 1048576, large_window_most: {most},");
+        assert!(flow.contains(&expected), "{flow}");
+    }
+}
+
 /// Who packs meanwhile would take what room there is, each time that there is some.
 #[test]
 fn who_waits_for_room_has_the_turn_while_it_waits() {
