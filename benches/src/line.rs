@@ -4,13 +4,16 @@
 //! far ends of a chip, and its host moves them while it runs: what two processes tell each other
 //! through memory then takes four times as long, from one second to the next. What is measured on both
 //! sides of such a move is not to be compared. So a line is looked at before something is measured and after
-//! it ([`Around`]), and what was measured at one [distance](distances) is told apart from the rest. A move
-//! and a move back between two looks are not seen.
+//! it, and now and then meanwhile where that makes no difference ([`Looks`]), and what was measured at one
+//! [distance](distances) is told apart from the rest.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use rustix::process::setpriority_process;
 
 use crate::cores::{self, Kept};
 use crate::samples::Samples;
@@ -23,6 +26,18 @@ const EACH: Duration = Duration::from_millis(2);
 const TOGETHER: u32 = 100;
 /// Tells the other thread to end.
 const END: u64 = u64::MAX;
+/// Looks again for an answer before others are let run: where they want the processor, the other thread
+/// may be one of them.
+const LOOKS_PER_YIELD: u32 = 4096;
+
+/// How long after a look the next one comes, while something is measured.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Times that it is measured then, with [`TOGETHER`] round trips each: together a few ten microseconds,
+/// and some hundred where processors are far from each other. Their least counts, as others may
+/// interrupt.
+const TIMES_MEANWHILE: usize = 5;
+/// One in so many looks may differ from the others, and is taken for an error.
+const STRAY_ONE_IN: usize = 10;
 
 /// Two processors are as far from each other as two others if a line takes at most so many times as long.
 const EVEN_WITHIN: f64 = 1.6;
@@ -69,54 +84,85 @@ impl Watch {
     }
 }
 
-/// How long a line took before and after something was measured, in nanoseconds.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Around {
-    before: f64,
-    after: f64,
+/// How long a line took before something was measured, meanwhile and after it, in nanoseconds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Looks(Vec<f64>);
+
+/// When to look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// Before, meanwhile and after. Threads that are interrupted at it may go on at another processor.
+    Meanwhile,
+    /// Before and after: for what changes with who runs where, as round trips of those who sleep.
+    Around,
 }
 
-impl Around {
-    /// Measures something, and looks before and after; `None` where there is one processor.
+impl Looks {
+    /// Measures something, and looks before and after, and `when` else; `None` where there is one processor.
     ///
     /// # Errors
     ///
     /// What `measure` says, or if a thread may not run on one of the processors.
-    pub fn measuring<T>(measure: impl FnOnce() -> io::Result<T>) -> io::Result<(T, Option<Self>)> {
-        let before = passing_ns()?;
-        let measured = measure()?;
-        let around = before
-            .zip(passing_ns()?)
-            .map(|(before, after)| Self { before, after });
-        Ok((measured, around))
+    pub fn at<T>(
+        when: When,
+        measure: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<(T, Option<Self>)> {
+        let Some(before) = passing_ns()? else {
+            return Ok((measure()?, None));
+        };
+        let (looker, meanwhile) = channel();
+        let measured = thread::scope(|scope| {
+            let (_measuring, is_over) = channel();
+            if when == When::Meanwhile {
+                scope.spawn(move || look_until(&is_over, &looker));
+            } else {
+                drop(looker);
+            }
+            measure()
+        })?;
+        let looks = [before].into_iter().chain(meanwhile).chain(passing_ns()?);
+        Ok((measured, Some(Self(looks.collect()))))
     }
 
-    /// Both looks.
-    pub const fn looks(self) -> [f64; 2] {
-        [self.before, self.after]
+    /// What most looks have found.
+    pub fn usual(&self) -> Option<f64> {
+        usual(&self.0)
     }
 
-    /// Whether both looks found processors that are `ns` from each other.
-    pub fn is_like(self, ns: f64) -> bool {
-        self.looks().into_iter().all(|look| is_like(look, ns))
+    /// Whether the looks found processors that are `ns` from each other, but for stray ones.
+    pub fn is_like(&self, ns: f64) -> bool {
+        let unlike = self.0.iter().filter(|look| !is_like(**look, ns));
+        unlike.count() * STRAY_ONE_IN <= self.0.len()
     }
 
-    /// Which of these distances both looks found, if any.
-    pub fn at(self, distances: &[f64]) -> Option<usize> {
+    /// Which of these distances the looks found, if any.
+    pub fn which(&self, distances: &[f64]) -> Option<usize> {
+        let usual = self.usual()?;
         let alike = (0..distances.len()).filter(|one| self.is_like(distances[*one]));
         // Between two of them, it is at the nearer one.
-        let off = |one: &usize| {
-            (f64::midpoint(self.before, self.after) / distances[*one])
-                .ln()
-                .abs()
-        };
+        let off = |one: &usize| (usual / distances[*one]).ln().abs();
         alike.min_by(|one, other| off(one).total_cmp(&off(other)))
     }
 
-    /// As it was found by these looks.
+    /// These.
     #[cfg(test)]
-    pub(crate) const fn of(before: f64, after: f64) -> Self {
-        Self { before, after }
+    pub(crate) fn of(looks: &[f64]) -> Self {
+        Self(looks.to_vec())
+    }
+}
+
+/// Looks now and then, until what is measured `is_over`.
+fn look_until(is_over: &Receiver<()>, looks: &Sender<f64>) {
+    // Ahead of others, where that is allowed. A thread takes it over from the one that starts it.
+    let _ = setpriority_process(None, -20);
+    while is_over.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
+        let looked = looked(TIMES_MEANWHILE, Duration::ZERO).ok().flatten();
+        let Some(ns) = looked.and_then(|times| times.least()) else {
+            continue;
+        };
+        if looks.send(ns).is_err() {
+            return;
+        }
     }
 }
 
@@ -165,6 +211,11 @@ struct Line(AtomicU64);
 ///
 /// If a thread may not run on one of them.
 pub fn passing_ns() -> io::Result<Option<f64>> {
+    Ok(looked(TIMES, EACH)?.and_then(|times| times.median()))
+}
+
+/// The same, of each of so many times that take so long; none of those in which one of the threads was alone.
+fn looked(times: usize, each: Duration) -> io::Result<Option<Samples>> {
     let Some([here, there]) = cores::two() else {
         return Ok(None);
     };
@@ -179,10 +230,13 @@ pub fn passing_ns() -> io::Result<Option<f64>> {
         let measured = Kept::on(here).map(|_kept| {
             let mut samples = Samples::new();
             let mut number = 0;
-            for _ in 0..TIMES {
-                samples.push(one_way_ns(to, back, &mut number, || other.is_finished()));
+            for _ in 0..times {
+                let is_alone = || other.is_finished();
+                if let Some(ns) = one_way_ns(to, back, &mut number, each, is_alone) {
+                    samples.push(ns);
+                }
             }
-            samples.median()
+            Some(samples)
         });
         to.store(END, Ordering::Release);
         let answered = other
@@ -195,44 +249,58 @@ pub fn passing_ns() -> io::Result<Option<f64>> {
 /// Sends numbers back until the end.
 fn answer(to: &AtomicU64, back: &AtomicU64) {
     let mut last = 0;
+    let mut vain = 0;
     loop {
         let number = to.load(Ordering::Acquire);
         if number == END {
             return;
         }
         if number == last {
-            std::hint::spin_loop();
+            look_again(&mut vain);
             continue;
         }
         last = number;
+        vain = 0;
         back.store(number, Ordering::Release);
     }
 }
 
-/// Half the mean of round trips for a while.
+/// Between two looks, of which so many were in vain.
+fn look_again(vain: &mut u32) {
+    *vain += 1;
+    if vain.is_multiple_of(LOOKS_PER_YIELD) {
+        thread::yield_now();
+    } else {
+        std::hint::spin_loop();
+    }
+}
+
+/// Half the mean of round trips for a while; `None` if there is nobody who answers.
 fn one_way_ns(
     to: &AtomicU64,
     back: &AtomicU64,
     number: &mut u64,
+    each: Duration,
     is_alone: impl Fn() -> bool,
-) -> f64 {
+) -> Option<f64> {
     let begun = Instant::now();
     let mut round_trips = 0;
     loop {
         for _ in 0..TOGETHER {
             *number += 1;
             to.store(*number, Ordering::Release);
+            let mut vain = 0;
             while back.load(Ordering::Acquire) != *number {
                 if is_alone() {
-                    return f64::NAN;
+                    return None;
                 }
-                std::hint::spin_loop();
+                look_again(&mut vain);
             }
         }
         round_trips += TOGETHER;
         let elapsed = begun.elapsed();
-        if elapsed >= EACH {
-            return elapsed.as_secs_f64() * 1e9 / f64::from(2 * round_trips);
+        if elapsed >= each {
+            return Some(elapsed.as_secs_f64() * 1e9 / f64::from(2 * round_trips));
         }
     }
 }
@@ -252,15 +320,22 @@ mod tests {
     }
 
     #[test]
-    fn a_measurement_is_at_the_distance_that_it_began_and_ended_at() {
-        let steady = Around::of(50.0, 70.0);
+    fn a_measurement_is_at_the_distance_that_all_looks_but_stray_ones_found() {
+        let steady = Looks::of(&[50.0, 65.0, 70.0]);
         assert!(steady.is_like(55.0) && steady.is_like(75.0));
         assert!(!steady.is_like(110.0) && !steady.is_like(40.0));
-        let moved = Around::of(60.0, 200.0);
+        let moved = Looks::of(&[60.0, 60.0, 200.0]);
         assert!(!moved.is_like(60.0) && !moved.is_like(200.0));
-        assert_eq!(steady.at(&[25.0, 60.0, 200.0]), Some(1));
-        assert_eq!(steady.at(&[50.0, 65.0]), Some(1), "the nearer of two");
-        assert_eq!(moved.at(&[25.0, 60.0, 200.0]), None);
+        assert_eq!(steady.which(&[25.0, 60.0, 200.0]), Some(1));
+        assert_eq!(steady.which(&[72.0, 48.0]), Some(1), "the nearer of two");
+        assert_eq!(moved.which(&[25.0, 60.0, 200.0]), None);
+        assert_eq!(moved.usual(), Some(60.0));
+        // One of ten is an error, and two are a move and a move back.
+        let mut looks = [60.0; 20];
+        [looks[3], looks[7]] = [25.0, 200.0];
+        assert!(Looks::of(&looks).is_like(60.0));
+        looks[8] = 200.0;
+        assert!(!Looks::of(&looks).is_like(60.0));
     }
 
     #[test]
@@ -280,12 +355,33 @@ mod tests {
     }
 
     #[test]
-    fn what_is_measured_is_looked_around() {
-        let (measured, around) = Around::measuring(|| Ok(7)).unwrap();
-        assert_eq!(measured, 7);
-        assert_eq!(around.is_some(), cores::two().is_some());
-        let error = Around::measuring(|| io::Result::<()>::Err(io::Error::other("it is")));
-        assert_eq!(error.unwrap_err().to_string(), "it is");
+    fn what_is_measured_is_looked_at_before_and_after() {
+        for when in [When::Meanwhile, When::Around] {
+            let error = Looks::at(when, || io::Result::<()>::Err(io::Error::other("it is")));
+            assert_eq!(error.unwrap_err().to_string(), "it is");
+            let (measured, looks) = Looks::at(when, || Ok(7)).unwrap();
+            assert_eq!(measured, 7);
+            assert_eq!(looks.is_some(), cores::two().is_some());
+            let Some(Looks(looks)) = looks else { continue };
+            let all_are_times = looks.iter().all(|ns| *ns > 0.0 && ns.is_finite());
+            assert!(all_are_times && looks.len() >= 2, "{looks:?}");
+            assert!(when == When::Meanwhile || looks.len() == 2, "{looks:?}");
+        }
+    }
+
+    #[test]
+    fn looks_come_until_what_is_measured_is_over() {
+        let (looker, looks) = channel();
+        let (measuring, is_over) = channel();
+        thread::scope(|scope| {
+            scope.spawn(move || look_until(&is_over, &looker));
+            if cores::two().is_some() {
+                assert!(looks.iter().take(3).all(|ns| ns > 0.0 && ns.is_finite()));
+            }
+            drop(measuring);
+            // No more of them, once what came before that is read.
+            looks.iter().for_each(drop);
+        });
     }
 
     #[test]

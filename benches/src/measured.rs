@@ -8,83 +8,117 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::contestant::Point;
-use crate::line::{Around, distances};
-use crate::rounds::{Figures, Results};
+use crate::line::{Looks, distances};
+use crate::rounds::At;
 
-/// In how many rounds a contestant was measured at a distance, at least, for its figures there to be told.
+/// In how many rounds a subject was measured at a distance, at least, for its figures there to be told.
 const LEAST_ROUNDS: usize = 3;
 
-/// One contestant at one point, once.
+/// What figures are of.
+pub trait Subject: Copy + Ord {
+    /// What subjects that are compared with each other have in common.
+    type Group: Ord;
+
+    /// Those that this one is compared with.
+    fn group(self) -> Self::Group;
+}
+
+/// Contestants are compared at a point.
+impl Subject for At {
+    type Group = Point;
+
+    fn group(self) -> Point {
+        self.1
+    }
+}
+
+/// Figures of one subject in some rounds.
+pub trait Gather: Clone + Default {
+    /// Adds those of another round.
+    fn append(&mut self, other: Self);
+
+    /// Of how many rounds they are.
+    fn count(&self) -> usize;
+
+    /// The median of each.
+    #[must_use]
+    fn medians(&self) -> Self;
+}
+
+/// Of one subject, once.
 #[derive(Debug, Clone)]
-pub(crate) struct Measured {
+pub struct Measured<S, F> {
     pub(crate) round: u16,
-    pub(crate) name: &'static str,
-    pub(crate) point: Point,
-    pub(crate) figures: Figures,
+    pub(crate) subject: S,
+    pub(crate) figures: F,
     /// Nothing where there is one processor.
-    pub(crate) around: Option<Around>,
+    pub(crate) looks: Option<Looks>,
     /// Whether it was measured again in its round, in which it does not count then.
     pub(crate) was_repeated: bool,
 }
 
 /// All that was measured, round after round.
-#[derive(Debug, Clone, Default)]
-pub struct Rounds(Vec<Measured>);
+#[derive(Debug, Clone)]
+pub struct Rounds<S, F>(Vec<Measured<S, F>>);
 
 /// What was measured while the processors were at one distance.
 #[derive(Debug, Clone, PartialEq)]
-pub struct AtDistance {
+pub struct AtDistance<S, F> {
     /// How long a cache line took from one processor to the other, in nanoseconds: the least and the most.
     pub line_ns_range: [f64; 2],
-    /// The medians of those that were measured in enough rounds (three), at points where there are others.
-    /// They are of as many rounds as there were for each: what compares two of them has the ratio of their
-    /// medians.
-    pub results: Results,
+    /// The medians of those that were measured in enough rounds (three), in groups of which some were
+    /// measured elsewhere. They are of as many rounds as there were for each: what compares two of them has
+    /// the ratio of their medians.
+    pub results: BTreeMap<S, F>,
     /// How often each of those was measured, repetitions included.
-    pub times: BTreeMap<(&'static str, Point), usize>,
+    pub times: BTreeMap<S, usize>,
 }
 
-impl Rounds {
-    /// Adds what was measured at a point in one more round.
-    pub(crate) fn append(&mut self, round: Vec<Measured>) {
+impl<S, F> Default for Rounds<S, F> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<S: Subject, F: Gather> Rounds<S, F> {
+    /// Adds what was measured of some that are compared in one more round.
+    pub fn append(&mut self, round: Vec<Measured<S, F>>) {
         self.0.extend(round);
     }
 
-    /// All rounds: of each contestant and point as many samples, in the order of the rounds.
-    pub fn all(&self) -> Results {
+    /// All rounds: of each subject as many samples, in the order of the rounds.
+    pub fn all(&self) -> BTreeMap<S, F> {
         gathered(self.0.iter().filter(|measured| !measured.was_repeated))
     }
 
-    /// What was measured at each distance, the shortest first: that before and after which it was found,
-    /// repeated or not. Nothing of points where all was measured at one.
-    pub fn by_distance(&self) -> Vec<AtDistance> {
-        let around = self.0.iter().filter_map(|measured| measured.around);
-        let distances = distances(around.flat_map(Around::looks).collect());
-        let found = |measured: &Measured| measured.around?.at(&distances);
+    /// What was measured at each distance, the shortest first: that which was found all the time, repeated or
+    /// not. Nothing of groups of which all was measured at one.
+    pub fn by_distance(&self) -> Vec<AtDistance<S, F>> {
+        let looks = self.0.iter().filter_map(|measured| measured.looks.as_ref());
+        let distances = distances(looks.filter_map(Looks::usual).collect());
+        let found = |measured: &Measured<S, F>| measured.looks.as_ref()?.which(&distances);
         let at_each = (0..distances.len()).filter_map(|distance| {
-            let is_here = |measured: &Measured| found(measured) == Some(distance);
+            let is_here = |measured: &Measured<S, F>| found(measured) == Some(distance);
             let elsewhere = self.0.iter().filter(|measured| !is_here(measured));
-            let varied: BTreeSet<Point> = elsewhere.map(|measured| measured.point).collect();
+            let varied: BTreeSet<_> = elsewhere.map(|one| one.subject.group()).collect();
             let here = self.0.iter().filter(|measured| is_here(measured));
-            at_distance(here.filter(|measured| varied.contains(&measured.point)))
+            at_distance(here.filter(|one| varied.contains(&one.subject.group())))
         });
         at_each.collect()
     }
 }
 
 /// What was measured at one distance; nothing if none was in enough rounds.
-fn at_distance<'m>(measured: impl Iterator<Item = &'m Measured> + Clone) -> Option<AtDistance> {
+fn at_distance<'m, S: Subject + 'm, F: Gather + 'm>(
+    measured: impl Iterator<Item = &'m Measured<S, F>> + Clone,
+) -> Option<AtDistance<S, F>> {
     let mut rounds: BTreeMap<_, BTreeSet<u16>> = BTreeMap::new();
     for one in measured.clone() {
-        let of_this = rounds.entry((one.name, one.point)).or_default();
-        of_this.insert(one.round);
+        rounds.entry(one.subject).or_default().insert(one.round);
     }
     rounds.retain(|_, rounds| rounds.len() >= LEAST_ROUNDS);
-    let told = measured.filter(|one| rounds.contains_key(&(one.name, one.point)));
-    let looks = told
-        .clone()
-        .filter_map(|one| one.around)
-        .flat_map(Around::looks);
+    let told = measured.filter(|one| rounds.contains_key(&one.subject));
+    let looks = told.clone().filter_map(|one| one.looks.as_ref()?.usual());
     let least = looks.clone().min_by(f64::total_cmp)?;
     let most = looks.max_by(f64::total_cmp)?;
     let gathered = gathered(told);
@@ -101,28 +135,40 @@ fn at_distance<'m>(measured: impl Iterator<Item = &'m Measured> + Clone) -> Opti
     })
 }
 
-impl AtDistance {
-    /// What a table of its figures at these points is headed by; nothing where there are none.
-    pub fn heading(&self, points: &[Point]) -> Option<String> {
-        let at_these = self
+impl<S: Subject, F> AtDistance<S, F> {
+    /// What a table of its figures in these groups is headed by; nothing where there are none.
+    pub fn heading(&self, groups: &[S::Group]) -> Option<String> {
+        let in_these = self
             .times
             .iter()
-            .filter(|((_, point), _)| points.contains(point));
-        let times = at_these.map(|(_, times)| *times);
+            .filter(|(subject, _)| groups.contains(&subject.group()));
+        let times = in_these.map(|(_, times)| *times);
         let (fewest, most) = (times.clone().min()?, times.max()?);
-        let [from, to] = self.line_ns_range;
+        let [from, to] = self.line_ns_range.map(|ns| format!("{ns:.0}"));
+        let times = range(&fewest.to_string(), &most.to_string());
+        let line = range(&from, &to);
         Some(format!(
-            "while a cache line took {from:.0} to {to:.0} ns from one processor to the other \
-             (medians of {fewest} to {most} measurements, and ratios of medians)"
+            "while a cache line took {line} ns from one processor to the other \
+             (medians of {times} measurements, and ratios of medians)"
         ))
     }
 }
 
+fn range(from: &str, to: &str) -> String {
+    if from == to {
+        from.to_owned()
+    } else {
+        format!("{from} to {to}")
+    }
+}
+
 /// The figures of some measurements.
-fn gathered<'m>(measured: impl Iterator<Item = &'m Measured>) -> Results {
-    let mut results = Results::new();
+fn gathered<'m, S: Subject + 'm, F: Gather + 'm>(
+    measured: impl Iterator<Item = &'m Measured<S, F>>,
+) -> BTreeMap<S, F> {
+    let mut results = BTreeMap::new();
     for one in measured {
-        let figures: &mut Figures = results.entry((one.name, one.point)).or_default();
+        let figures: &mut F = results.entry(one.subject).or_default();
         figures.append(one.figures.clone());
     }
     results
@@ -131,28 +177,30 @@ fn gathered<'m>(measured: impl Iterator<Item = &'m Measured>) -> Results {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rounds::{Figures, Results};
     use crate::samples::Samples;
 
     const POINT: Point = Point::stream(8);
-    const NEAR: Option<Around> = Some(Around::of(60.0, 62.0));
-    const FAR: Option<Around> = Some(Around::of(190.0, 210.0));
-    const MOVED: Option<Around> = Some(Around::of(60.0, 210.0));
+    const NEAR: Option<[f64; 2]> = Some([60.0, 62.0]);
+    const FAR: Option<[f64; 2]> = Some([190.0, 210.0]);
+    const MOVED: Option<[f64; 2]> = Some([60.0, 210.0]);
 
-    fn measured(round: u16, name: &'static str, gb_per_s: f64, around: Option<Around>) -> Measured {
+    type Of = Measured<At, Figures>;
+
+    fn measured(round: u16, name: &'static str, gb_per_s: f64, looks: Option<[f64; 2]>) -> Of {
         Measured {
             round,
-            name,
-            point: POINT,
+            subject: (name, POINT),
             figures: Figures {
                 gb_per_s: Samples::of(vec![gb_per_s]),
                 ..Figures::default()
             },
-            around,
+            looks: looks.map(|looks| Looks::of(&looks)),
             was_repeated: false,
         }
     }
 
-    fn repeated(measured: Measured) -> Measured {
+    fn repeated(measured: Of) -> Of {
         Measured {
             was_repeated: true,
             ..measured
@@ -166,22 +214,22 @@ mod tests {
     #[test]
     fn each_distance_has_its_medians() {
         let mut rounds = Rounds::default();
-        for (round, (ours, theirs, around)) in [
+        for (round, (ours, theirs, looks)) in [
             (9.0, 7.0, NEAR),
             (3.0, 1.0, FAR),
             (8.0, 6.0, NEAR),
             (5.0, 5.0, MOVED),
             (2.0, 1.5, FAR),
             (7.0, 5.0, NEAR),
-            (1.0, 2.0, FAR),
+            (1.0, 2.0, Some([210.0, 190.0])),
         ]
         .into_iter()
         .enumerate()
         {
             let round = u16::try_from(round).unwrap();
             rounds.append(vec![
-                measured(round, "ours", ours, around),
-                measured(round, "theirs", theirs, around),
+                measured(round, "ours", ours, looks),
+                measured(round, "theirs", theirs, looks),
             ]);
         }
         // What was repeated is of no round, but at its distance.
@@ -193,12 +241,15 @@ mod tests {
         assert_eq!(all, Samples::of(vec![9.0, 3.0, 8.0, 5.0, 2.0, 7.0, 1.0]));
         let distances = rounds.by_distance();
         let lines: Vec<_> = distances.iter().map(|at| at.line_ns_range).collect();
-        assert_eq!(lines, [[60.0, 62.0], [190.0, 210.0]]);
+        assert_eq!(lines, [[60.0, 60.0], [190.0, 210.0]]);
         let of = |at: usize, name| gb_per_s(&distances[at].results, name);
         assert_eq!(of(0, "ours"), Some(Samples::of(vec![8.0])));
         assert_eq!(of(0, "theirs"), Some(Samples::of(vec![6.0])));
         assert_eq!(of(1, "ours"), Some(Samples::of(vec![2.25])));
         assert_eq!(of(0, "others"), None);
+        let heading = distances[0].heading(&[POINT]).unwrap();
+        assert!(heading.contains("took 60 ns"), "{heading}");
+        assert!(heading.contains("of 3 measurements"), "{heading}");
         let heading = distances[1].heading(&[POINT]).unwrap();
         assert!(heading.contains("190 to 210 ns"), "{heading}");
         assert!(heading.contains("3 to 4 measurements"), "{heading}");
@@ -214,7 +265,7 @@ mod tests {
         assert_eq!(rounds.by_distance(), []);
         // That others were measured elsewhere at another point makes no difference.
         let elsewhere = Measured {
-            point: Point::stream(64),
+            subject: ("ours", Point::stream(64)),
             ..measured(3, "ours", 9.0, FAR)
         };
         rounds.append(vec![elsewhere]);

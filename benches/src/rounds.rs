@@ -3,16 +3,16 @@
 //! What else happens on the machine comes and goes within seconds. So a round measures all
 //! contestants at a point directly after each other before it goes to the next point, every
 //! round starts with another contestant, and what counts is the median over the rounds. A contestant that
-//! found the processors at another [distance](crate::line) from each other than most did in a round, before
-//! or after, is measured again.
+//! found the processors at another [distance](crate::line) from each other than most did in a round is
+//! measured again.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
 use crate::contestant::{Contestant, Measure, Point, Report, RoundArguments, Stage, Timing};
-use crate::line::{Around, usual};
-use crate::measured::{Measured, Rounds};
+use crate::line::{Looks, When, usual};
+use crate::measured::{Gather, Measured, Rounds};
 use crate::process::{PATIENCE, Process};
 use crate::samples::Samples;
 
@@ -41,9 +41,8 @@ pub struct Figures {
     pub half_rtt_p99_us: Samples,
 }
 
-impl Figures {
-    /// Adds those of another round.
-    pub(crate) fn append(&mut self, other: Self) {
+impl Gather for Figures {
+    fn append(&mut self, other: Self) {
         let Self {
             gb_per_s,
             messages_per_s,
@@ -60,28 +59,27 @@ impl Figures {
         self.half_rtt_p99_us.append(half_rtt_p99_us);
     }
 
-    /// How often it was measured.
-    pub(crate) fn count(&self) -> usize {
+    fn count(&self) -> usize {
         self.gb_per_s.count().max(self.half_rtt_us.count())
     }
 
-    /// The median of each.
-    #[must_use]
-    pub(crate) fn medians(&self) -> Self {
-        let of = |samples: &Samples| Samples::of(samples.median().into_iter().collect());
+    fn medians(&self) -> Self {
         Self {
-            gb_per_s: of(&self.gb_per_s),
-            messages_per_s: of(&self.messages_per_s),
-            cpu_s_per_gib: of(&self.cpu_s_per_gib),
-            all_cpu_s_per_gib: of(&self.all_cpu_s_per_gib),
-            half_rtt_us: of(&self.half_rtt_us),
-            half_rtt_p99_us: of(&self.half_rtt_p99_us),
+            gb_per_s: self.gb_per_s.to_median(),
+            messages_per_s: self.messages_per_s.to_median(),
+            cpu_s_per_gib: self.cpu_s_per_gib.to_median(),
+            all_cpu_s_per_gib: self.all_cpu_s_per_gib.to_median(),
+            half_rtt_us: self.half_rtt_us.to_median(),
+            half_rtt_p99_us: self.half_rtt_p99_us.to_median(),
         }
     }
 }
 
+/// A contestant at a point.
+pub type At = (&'static str, Point);
+
 /// All figures, by contestant and point.
-pub type Results = BTreeMap<(&'static str, Point), Figures>;
+pub type Results = BTreeMap<At, Figures>;
 
 /// Measures all `contestants` at all `points`, and says on standard error what it is at.
 /// Those that this machine lacks something for are named there, and have no figures.
@@ -93,7 +91,7 @@ pub fn run(
     contestants: &[Box<dyn Contestant>],
     points: &[Point],
     arguments: &RoundArguments,
-) -> io::Result<Rounds> {
+) -> io::Result<Rounds<At, Figures>> {
     let (present, absent): (Vec<_>, Vec<_>) = contestants
         .iter()
         .map(|contestant| (contestant, contestant.missing()))
@@ -108,26 +106,49 @@ pub fn run(
     for round in 0..rounds {
         eprintln!("round {} of {rounds}", round + 1);
         for point in points {
-            let all: Vec<_> = in_turn(&present, round)
-                .map(|(contestant, _)| &***contestant)
-                .collect();
-            measured.append(measure_evenly(round, &all, *point, timing)?);
+            let all = in_turn(&present, round).map(|(one, _)| (one.name(), *point));
+            let measure_one = |(name, point): At| {
+                let named = present.iter().find(|(one, _)| one.name() == name);
+                let (contestant, _) = named.expect("it is one of them");
+                measure_once(&***contestant, point, timing)
+            };
+            let (measure, bytes) = (point.measure.name(), point.message_bytes);
+            let what = format!("{measure} of {bytes} bytes");
+            let when = match point.measure {
+                Measure::Stream | Measure::Unread => When::Meanwhile,
+                Measure::PingPong => When::Around,
+            };
+            let name = |(name, _): At| name.to_owned();
+            measured.append(evenly(round, (&what, when), all, name, measure_one)?);
         }
     }
     Ok(measured)
 }
 
-/// Measures all contestants at a point in a round, with the processors at one distance if it can be had.
-fn measure_evenly(
+/// Measures all of some that are to be compared in a round, with the processors at one distance if it can be
+/// had, for which it looks that often. Says on standard error what of `what` was not, by its name.
+///
+/// # Errors
+///
+/// What `measure` says, or if a thread may not run on one of the processors.
+pub fn evenly<S: Copy, F>(
     round: u16,
-    all: &[&dyn Contestant],
-    point: Point,
-    timing: Timing,
-) -> io::Result<Vec<Measured>> {
-    let measured = all
-        .iter()
-        .map(|one| measure_once(round, *one, point, timing));
-    let mut measured = measured.collect::<io::Result<Vec<_>>>()?;
+    (what, when): (&str, When),
+    all: impl Iterator<Item = S>,
+    name: impl Fn(S) -> String,
+    mut measure: impl FnMut(S) -> io::Result<F>,
+) -> io::Result<Vec<Measured<S, F>>> {
+    let mut measure = |subject| {
+        let (figures, looks) = Looks::at(when, || measure(subject))?;
+        Ok(Measured {
+            round,
+            subject,
+            figures,
+            looks,
+            was_repeated: false,
+        })
+    };
+    let mut measured = all.map(&mut measure).collect::<io::Result<Vec<_>>>()?;
     let mut repeated = Vec::new();
     let mut tries = 1;
     loop {
@@ -135,18 +156,19 @@ fn measure_evenly(
         if unlike.is_empty() {
             break;
         }
-        let names: Vec<_> = unlike.iter().map(|one| measured[*one].name).collect();
-        let (measure, bytes) = (point.measure.name(), point.message_bytes);
+        let names: Vec<_> = unlike
+            .iter()
+            .map(|one| name(measured[*one].subject))
+            .collect();
         let names = names.join("; ");
-        let what = format!("the processors were moved: {measure} of {bytes} bytes");
         if tries == TRIES {
-            eprintln!("{what} counts all the same for {names}");
+            eprintln!("the processors were moved: {what} counts all the same for {names}");
             break;
         }
-        eprintln!("{what} once more for {names}");
+        eprintln!("the processors were moved: {what} once more for {names}");
         tries += 1;
         for one in unlike {
-            let again = measure_once(round, all[one], point, timing)?;
+            let again = measure(measured[one].subject)?;
             repeated.push(Measured {
                 was_repeated: true,
                 ..std::mem::replace(&mut measured[one], again)
@@ -157,47 +179,37 @@ fn measure_evenly(
     Ok(measured)
 }
 
-/// Which of those that were measured found another distance than most did, before or after.
-fn unlike_most(measured: &[Measured]) -> Vec<usize> {
-    let around = measured.iter().filter_map(|one| one.around);
-    let looks: Vec<f64> = around.flat_map(Around::looks).collect();
-    let Some(usual) = usual(&looks) else {
+/// Which of those that were measured found another distance than most did.
+fn unlike_most<S, F>(measured: &[Measured<S, F>]) -> Vec<usize> {
+    let looks = measured.iter().filter_map(|one| one.looks.as_ref());
+    let found: Vec<f64> = looks.filter_map(Looks::usual).collect();
+    let Some(usual) = usual(&found) else {
         return Vec::new();
     };
-    let is_unlike = |one: &Measured| one.around.is_some_and(|around| !around.is_like(usual));
+    let is_unlike = |one: &Measured<S, F>| {
+        let looks = one.looks.as_ref();
+        looks.is_some_and(|looks| !looks.is_like(usual))
+    };
     (0..measured.len())
         .filter(|one| is_unlike(&measured[*one]))
         .collect()
 }
 
-/// Measures a contestant at a point in a round.
-fn measure_once(
-    round: u16,
-    contestant: &dyn Contestant,
-    point: Point,
-    timing: Timing,
-) -> io::Result<Measured> {
-    let name = contestant.name();
-    let (figures, around) = Around::measuring(|| {
-        let mut figures = Figures::default();
-        contestant
-            .stage(point, timing)
-            .and_then(|stage| measure(stage, point, timing, &mut figures))
-            .map_err(|error| {
-                let (measure, bytes) = (point.measure.name(), point.message_bytes);
-                let what = format!("{name}, {measure} of {bytes} bytes: {error}");
-                io::Error::new(error.kind(), what)
-            })?;
-        Ok(figures)
-    })?;
-    Ok(Measured {
-        round,
-        name,
-        point,
-        figures,
-        around,
-        was_repeated: false,
-    })
+/// Measures a contestant at a point once.
+fn measure_once(contestant: &dyn Contestant, point: Point, timing: Timing) -> io::Result<Figures> {
+    let mut figures = Figures::default();
+    contestant
+        .stage(point, timing)
+        .and_then(|stage| measure(stage, point, timing, &mut figures))
+        .map_err(|error| {
+            let (name, measure) = (contestant.name(), point.measure.name());
+            let what = format!(
+                "{name}, {measure} of {} bytes: {error}",
+                point.message_bytes
+            );
+            io::Error::new(error.kind(), what)
+        })?;
+    Ok(figures)
 }
 
 /// Who is measured when in a round: each round starts with another one.
@@ -280,16 +292,19 @@ pub fn as_float(count: u64) -> f64 {
 mod tests {
     use super::*;
 
-    fn unlike_of(looks: &[[f64; 2]]) -> Vec<usize> {
-        let measured = looks.iter().map(|[before, after]| Measured {
+    fn measured(looks: Option<Looks>) -> Measured<(), ()> {
+        Measured {
             round: 0,
-            name: "ours",
-            point: Point::stream(8),
-            figures: Figures::default(),
-            around: Some(Around::of(*before, *after)),
+            subject: (),
+            figures: (),
+            looks,
             was_repeated: false,
-        });
-        unlike_most(&measured.collect::<Vec<_>>())
+        }
+    }
+
+    fn unlike_of(looks: &[[f64; 2]]) -> Vec<usize> {
+        let all = looks.iter().map(|looks| measured(Some(Looks::of(looks))));
+        unlike_most(&all.collect::<Vec<_>>())
     }
 
     #[test]
@@ -303,14 +318,6 @@ mod tests {
         assert_eq!(unlike_of(&[[60.0, 60.0], [200.0, 200.0]]), [1]);
         assert_eq!(unlike_of(&[[200.0, 200.0], [60.0, 60.0]]), [1]);
         // With one processor there is nothing to know.
-        let alone = Measured {
-            round: 0,
-            name: "ours",
-            point: Point::stream(8),
-            figures: Figures::default(),
-            around: None,
-            was_repeated: false,
-        };
-        assert!(unlike_most(&[alone]).is_empty());
+        assert!(unlike_most(&[measured(None)]).is_empty());
     }
 }

@@ -10,11 +10,14 @@
 //! All flows are counted over the same time: once before, once after it, by who receives. It is
 //! longer where there are many. With `--beside haproxy` the same is measured of as many bare
 //! connections through HAProxy, whose ends have a thread each as well.
+//!
+//! How many flows carry of what few do is told at each [distance](madgate_benches::line) of the processors
+//! too: what lasts longer is the likelier to see them moved.
 
 pub(crate) mod ends;
 mod report;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io;
 
@@ -25,8 +28,10 @@ use madgate_benches::cluster::{BenchNetwork, Setting, write_cluster};
 use madgate_benches::contestant::each_once;
 use madgate_benches::gateway::{GATEWAY, start_gateway};
 use madgate_benches::haproxy::{self, Splice};
+use madgate_benches::line::When;
+use madgate_benches::measured::{Gather, Rounds, Subject};
 use madgate_benches::process::{PATIENCE, Process};
-use madgate_benches::rounds::{BYTES_PER_GB, as_float, in_turn};
+use madgate_benches::rounds::{BYTES_PER_GB, as_float, evenly, in_turn};
 use madgate_benches::samples::Samples;
 use madgate_benches::{Point, Timing};
 use madgate_vchannel::Cluster;
@@ -96,6 +101,10 @@ struct Case {
 }
 
 impl Case {
+    fn name(self) -> String {
+        format!("{} through {}", self.flows, self.through.name())
+    }
+
     fn timing(self, one: Timing) -> Timing {
         let times = u32::try_from(1 + self.flows / FLOWS_PER_TIME).unwrap_or(u32::MAX);
         Timing {
@@ -105,9 +114,18 @@ impl Case {
     }
 }
 
+/// All numbers of flows of messages of a size are compared.
+impl Subject for Case {
+    type Group = usize;
+
+    fn group(self) -> usize {
+        self.message_bytes
+    }
+}
+
 /// What was measured of one case.
 #[derive(Debug, Clone, Default)]
-struct Measured {
+struct Figures {
     gb_per_s: Samples,
     messages_per_s: Samples,
     /// What the slowest flow carried, next to what each would if all were equal.
@@ -118,7 +136,38 @@ struct Measured {
     cap_bytes: Option<u64>,
 }
 
-type Results = BTreeMap<Case, Measured>;
+impl Gather for Figures {
+    fn append(&mut self, other: Self) {
+        let Self {
+            gb_per_s,
+            messages_per_s,
+            slowest_share,
+            memory,
+            cap_bytes,
+        } = other;
+        self.gb_per_s.append(gb_per_s);
+        self.messages_per_s.append(messages_per_s);
+        self.slowest_share.append(slowest_share);
+        self.memory.append(memory);
+        self.cap_bytes = cap_bytes;
+    }
+
+    fn count(&self) -> usize {
+        self.messages_per_s.count()
+    }
+
+    fn medians(&self) -> Self {
+        Self {
+            gb_per_s: self.gb_per_s.to_median(),
+            messages_per_s: self.messages_per_s.to_median(),
+            slowest_share: self.slowest_share.to_median(),
+            memory: self.memory.to_median(),
+            cap_bytes: self.cap_bytes,
+        }
+    }
+}
+
+type Results = BTreeMap<Case, Figures>;
 
 pub(crate) fn bench(arguments: &ManyArguments) -> io::Result<()> {
     let common = &arguments.common;
@@ -130,21 +179,29 @@ pub(crate) fn bench(arguments: &ManyArguments) -> io::Result<()> {
     let cases = cases(arguments);
     let timing = common.rounds.timing()?;
     let count = common.rounds.count();
-    let mut results = Results::new();
+    let mut rounds = Rounds::default();
+    let sizes: BTreeSet<usize> = cases.iter().map(|case| case.message_bytes).collect();
     for round in 0..count {
         eprintln!("round {} of {count}", round + 1);
-        for case in in_turn(&cases, round) {
-            let measured = results.entry(*case).or_default();
-            measure(*case, case.timing(timing), arguments, measured).map_err(|error| {
-                let (through, flows, bytes) = (case.through.name(), case.flows, case.message_bytes);
-                let what = format!("{flows} flows of {bytes} bytes through {through}: {error}");
-                io::Error::new(error.kind(), what)
-            })?;
+        for bytes in &sizes {
+            let of_these = |case: &&Case| case.message_bytes == *bytes;
+            let of_these: Vec<Case> = cases.iter().filter(of_these).copied().collect();
+            let what = format!("what flows of {bytes} bytes carry");
+            let measure = |case: Case| measure(case, case.timing(timing), arguments);
+            let in_turn = in_turn(&of_these, round).copied();
+            rounds.append(evenly(
+                round,
+                (&what, When::Meanwhile),
+                in_turn,
+                Case::name,
+                measure,
+            )?);
         }
     }
+    let (all, distances) = (rounds.all(), rounds.by_distance());
     match common.json {
-        true => report::print_json(&results),
-        false => report::print_tables(&results),
+        true => report::print_json(&all, &distances),
+        false => report::print_tables(&all, &distances),
     }
 }
 
@@ -186,24 +243,18 @@ fn cases(arguments: &ManyArguments) -> Vec<Case> {
 }
 
 /// Measures a case once.
-fn measure(
-    case: Case,
-    timing: Timing,
-    arguments: &ManyArguments,
-    measured: &mut Measured,
-) -> io::Result<()> {
-    match case.through {
-        Through::Madgate => measure_madgate(case, timing, arguments, measured),
-        Through::Haproxy => measure_haproxy(case, timing, measured),
-    }
+fn measure(case: Case, timing: Timing, arguments: &ManyArguments) -> io::Result<Figures> {
+    let measured = match case.through {
+        Through::Madgate => measure_madgate(case, timing, arguments),
+        Through::Haproxy => measure_haproxy(case, timing),
+    };
+    measured.map_err(|error| {
+        let what = format!("{} of {} bytes: {error}", case.name(), case.message_bytes);
+        io::Error::new(error.kind(), what)
+    })
 }
 
-fn measure_madgate(
-    case: Case,
-    timing: Timing,
-    arguments: &ManyArguments,
-    measured: &mut Measured,
-) -> io::Result<()> {
+fn measure_madgate(case: Case, timing: Timing, arguments: &ManyArguments) -> io::Result<Figures> {
     let names = ['a', 'b'].map(|side| -> Vec<_> {
         let ends = (0..case.flows).map(|at| format!("{side}{at}"));
         ends.chain([GATEWAY.to_owned()]).collect()
@@ -223,25 +274,27 @@ fn measure_madgate(
     } = arguments;
     let (_files, path) = write_cluster(&networks, common.wait, settings)?;
     let cluster = Cluster::read(&path).map_err(io::Error::other)?;
-    measured.cap_bytes = cluster
-        .node(GATEWAY)
-        .map(|gateway| cluster.engine_memory_bytes(gateway));
     let gateway = start_gateway(&path, 0)?;
     let at = Meeting::Cluster(path);
     let sinks = start("many-sinks", &at, case, timing)?;
     sinks.word("at ")?;
     let sources = start("many-sources", &at, case, timing)?;
-    run(case, timing, [sources, sinks], &gateway, measured)
+    Ok(Figures {
+        cap_bytes: cluster
+            .node(GATEWAY)
+            .map(|gateway| cluster.engine_memory_bytes(gateway)),
+        ..run(case, timing, [sources, sinks], &gateway)?
+    })
 }
 
-fn measure_haproxy(case: Case, timing: Timing, measured: &mut Measured) -> io::Result<()> {
+fn measure_haproxy(case: Case, timing: Timing) -> io::Result<Figures> {
     let files = madgate_benches::scratch::folder()?;
     let at = Meeting::Tcp(any_loopback());
     let sinks = start("many-sinks", &at, case, timing)?;
     let sink = sinks.word("at ")?.parse().map_err(io::Error::other)?;
     let (relay, at) = haproxy::start(Splice::Always, case.flows, sink, files.path())?;
     let sources = start("many-sources", &Meeting::Tcp(at), case, timing)?;
-    run(case, timing, [sources, sinks], &relay, measured)
+    run(case, timing, [sources, sinks], &relay)
 }
 
 /// Starts all ends of one side.
@@ -259,8 +312,7 @@ fn run(
     timing: Timing,
     [mut sources, mut sinks]: [Process; 2],
     relay: &Process,
-    measured: &mut Measured,
-) -> io::Result<()> {
+) -> io::Result<Figures> {
     sources.word("connected")?;
     sinks.word("connected")?;
     sources.go()?;
@@ -268,13 +320,14 @@ fn run(
     // Receivers speak when all flows have ended.
     let line = sinks.line(sending_time(timing) + PATIENCE)?;
     let counted: Counted = serde_json::from_str(&line)?;
-    measured.note(&counted, case.message_bytes);
+    let mut figures = Figures::default();
+    figures.note(&counted, case.message_bytes);
     let (_, peak_bytes) = relay.memory()?;
-    measured.memory.push(as_float(peak_bytes));
-    Ok(())
+    figures.memory.push(as_float(peak_bytes));
+    Ok(figures)
 }
 
-impl Measured {
+impl Figures {
     fn note(&mut self, counted: &Counted, message_bytes: usize) {
         let all: u64 = counted.messages.iter().sum();
         let per_s = as_float(all) / counted.seconds;
@@ -298,7 +351,7 @@ mod tests {
 
     #[test]
     fn the_slowest_flow_is_compared_with_an_equal_share() {
-        let mut measured = Measured::default();
+        let mut measured = Figures::default();
         let counted = Counted {
             seconds: 2.0,
             messages: vec![10, 20, 30],

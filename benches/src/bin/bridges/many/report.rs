@@ -3,13 +3,16 @@
 use std::io::{self, Write};
 
 use madgate_benches::json;
+use madgate_benches::measured::AtDistance;
 use madgate_benches::rounds::as_float;
 use madgate_benches::samples::Samples;
 use madgate_benches::table::Table;
 use serde::Serialize;
 
-use super::{BULK_BYTES, Case, Measured, Results};
+use super::{BULK_BYTES, Case, Figures, Results};
 use crate::cell;
+
+type At = AtDistance<Case, Figures>;
 
 const BYTES_PER_MIB: f64 = 1_048_576.0;
 
@@ -29,15 +32,40 @@ struct Line {
     /// The most memory that the relay had, and may have.
     relay_peak_mib: Option<f64>,
     relay_cap_mib: Option<f64>,
+    /// At which distance, see [`AtDistance::line_ns_range`]; null of all rounds.
+    line_ns_range: Option<[f64; 2]>,
+    /// How often it was measured at one distance; null of all rounds.
+    measurements: Option<usize>,
 }
 
-pub(super) fn print_json(results: &Results) -> io::Result<()> {
-    json::print_lines(lines(results))
+pub(super) fn print_json(all: &Results, distances: &[At]) -> io::Result<()> {
+    let there = distances.iter().flat_map(|at| lines(&at.results, Some(at)));
+    json::print_lines(lines(all, None).into_iter().chain(there))
 }
 
-pub(super) fn print_tables(results: &Results) -> io::Result<()> {
-    let lines = lines(results);
+pub(super) fn print_tables(all: &Results, distances: &[At]) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
+    print_groups(&mut stdout, &lines(all, None), |_| String::new())?;
+    for at in distances {
+        let heading = |bytes| {
+            at.heading(&[bytes])
+                .map_or(String::new(), |it| format!(", {it}"))
+        };
+        print_groups(&mut stdout, &lines(&at.results, Some(at)), heading)?;
+    }
+    writeln!(
+        stdout,
+        "\nMedians; ratios are medians of each round's. Of the relay: the most memory that was \
+         resident; a gateway's cap is `memory` of the cluster file."
+    )
+}
+
+/// A table for each size, headed by the size and what else `of_size` there is to say.
+fn print_groups(
+    stdout: &mut impl Write,
+    lines: &[Line],
+    of_size: impl Fn(usize) -> String,
+) -> io::Result<()> {
     for group in lines.chunk_by(|one, next| one.message_bytes == next.message_bytes) {
         let Some(Line { message_bytes, .. }) = group.first() else {
             continue;
@@ -77,18 +105,19 @@ pub(super) fn print_tables(results: &Results) -> io::Result<()> {
                 cell(of_cap, 2),
             ]);
         }
-        writeln!(stdout, "\nmessages of {message_bytes} bytes\n\n{table}")?;
+        let more = of_size(*message_bytes);
+        write!(
+            stdout,
+            "\nmessages of {message_bytes} bytes{more}\n\n{table}"
+        )?;
     }
-    writeln!(
-        stdout,
-        "Medians; ratios are medians of each round's. Of the relay: the most memory that was \
-         resident; a gateway's cap is `memory` of the cluster file."
-    )
+    Ok(())
 }
 
-fn lines(results: &Results) -> Vec<Line> {
+/// Those of all rounds, or of what was measured at one distance.
+fn lines(results: &Results, distance: Option<&At>) -> Vec<Line> {
     let rate = |case: &Case| Some(&results.get(case)?.messages_per_s);
-    let line = |(case, measured): (&Case, &Measured)| {
+    let line = |(case, measured): (&Case, &Figures)| {
         let Case {
             message_bytes,
             through,
@@ -116,6 +145,8 @@ fn lines(results: &Results) -> Vec<Line> {
             slowest_share: measured.slowest_share.median(),
             relay_peak_mib: measured.memory.median().map(|peak| peak / BYTES_PER_MIB),
             relay_cap_mib: measured.cap_bytes.map(|cap| as_float(cap) / BYTES_PER_MIB),
+            line_ns_range: distance.map(|at| at.line_ns_range),
+            measurements: distance.and_then(|at| at.times.get(case).copied()),
         }
     };
     results.iter().map(line).collect()
