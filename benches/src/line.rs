@@ -8,6 +8,7 @@
 //! [distance](distances) is told apart from the rest.
 
 use std::io;
+use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
@@ -32,11 +33,13 @@ const LOOKS_PER_YIELD: u32 = 4096;
 
 /// How long after a look the next one comes, while something is measured.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Times that it is measured then, with [`TOGETHER`] round trips each: together a few ten microseconds,
-/// and some hundred where processors are far from each other. Their least counts, as others may
-/// interrupt.
+/// Times that it is measured then, with [`TOGETHER`] round trips each: besides the start of a thread a
+/// few ten microseconds together, and some hundred where processors are far from each other. Their least
+/// counts, as others may interrupt.
 const TIMES_MEANWHILE: usize = 5;
-/// One in so many looks may differ from the others, and is taken for an error.
+/// A look that others keep from its processors for so long has failed.
+const MOST_MEANWHILE: Duration = Duration::from_millis(20);
+/// One in so many looks may differ from those before and after it, and is taken for an error.
 const STRAY_ONE_IN: usize = 10;
 
 /// Two processors are as far from each other as two others if a line takes at most so many times as long.
@@ -110,16 +113,22 @@ impl Looks {
         let Some(before) = passing_ns()? else {
             return Ok((measure()?, None));
         };
+        let begun = Instant::now();
         let (looker, meanwhile) = channel();
         let measured = thread::scope(|scope| {
             let (_measuring, is_over) = channel();
             if when == When::Meanwhile {
-                scope.spawn(move || look_until(&is_over, &looker));
+                let look = move || look_until(&is_over, &looker);
+                thread::Builder::new().spawn_scoped(scope, look)?;
             } else {
                 drop(looker);
             }
             measure()
         })?;
+        let meanwhile: Vec<f64> = meanwhile.into_iter().collect();
+        if when == When::Meanwhile {
+            warn_of_few(meanwhile.len(), begun.elapsed());
+        }
         let looks = [before].into_iter().chain(meanwhile).chain(passing_ns()?);
         Ok((measured, Some(Self(looks.collect()))))
     }
@@ -129,10 +138,22 @@ impl Looks {
         usual(&self.0)
     }
 
-    /// Whether the looks found processors that are `ns` from each other, but for stray ones.
+    /// The looks that are like what most have found.
+    pub fn usual_ones(&self) -> impl Iterator<Item = f64> + Clone {
+        let usual = self.usual();
+        let is_usual = move |look: &f64| usual.is_some_and(|ns| is_like(*look, ns));
+        self.0.iter().copied().filter(is_usual)
+    }
+
+    /// Whether the looks found processors that are `ns` from each other: the first and the last one, and of
+    /// those between all but single stray ones.
     pub fn is_like(&self, ns: f64) -> bool {
-        let unlike = self.0.iter().filter(|look| !is_like(**look, ns));
-        unlike.count() * STRAY_ONE_IN <= self.0.len()
+        let unlike = self.0.iter().map(|look| !is_like(*look, ns));
+        let unlike: Vec<bool> = unlike.collect();
+        let strays = unlike.iter().filter(|one| **one).count();
+        let has_moved = unlike.windows(2).any(|two| two == [true, true]);
+        let begun_and_ended = [unlike.first(), unlike.last()] == [Some(&false); 2];
+        begun_and_ended && !has_moved && strays * STRAY_ONE_IN <= unlike.len()
     }
 
     /// Which of these distances the looks found, if any.
@@ -151,12 +172,29 @@ impl Looks {
     }
 }
 
+/// Says once that fewer looks came in a time than should have.
+fn warn_of_few(looks: usize, time: Duration) {
+    static ONCE: Once = Once::new();
+    let due = time.as_millis() / LOOK_EVERY.as_millis();
+    if (looks as u128) * 2 < due {
+        ONCE.call_once(|| {
+            eprintln!(
+                "warning: processors were looked at {looks} times instead of {due} while something was \
+                 measured: others kept these looks from running, and some moves may go unnoticed (as root \
+                 they go ahead of others)"
+            );
+        });
+    }
+}
+
 /// Looks now and then, until what is measured `is_over`.
 fn look_until(is_over: &Receiver<()>, looks: &Sender<f64>) {
-    // Ahead of others, where that is allowed. A thread takes it over from the one that starts it.
+    // This thread and those that it starts go ahead of others, where that is allowed.
     let _ = setpriority_process(None, -20);
     while is_over.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
-        let looked = looked(TIMES_MEANWHILE, Duration::ZERO).ok().flatten();
+        let until = Instant::now() + MOST_MEANWHILE;
+        let looked = looked(TIMES_MEANWHILE, Duration::ZERO, Some(until)).ok();
+        let looked = looked.flatten();
         let Some(ns) = looked.and_then(|times| times.least()) else {
             continue;
         };
@@ -211,30 +249,33 @@ struct Line(AtomicU64);
 ///
 /// If a thread may not run on one of them.
 pub fn passing_ns() -> io::Result<Option<f64>> {
-    Ok(looked(TIMES, EACH)?.and_then(|times| times.median()))
+    Ok(looked(TIMES, EACH, None)?.and_then(|times| times.median()))
 }
 
-/// The same, of each of so many times that take so long; none of those in which one of the threads was alone.
-fn looked(times: usize, each: Duration) -> io::Result<Option<Samples>> {
+/// The same, of each of so many times that take so long, as many as there is time for.
+fn looked(times: usize, each: Duration, until: Option<Instant>) -> io::Result<Option<Samples>> {
     let Some([here, there]) = cores::two() else {
         return Ok(None);
     };
     let lines = [Line::default(), Line::default()];
     thread::scope(|scope| {
         let (to, back) = (&lines[0].0, &lines[1].0);
-        let other = scope.spawn(move || {
+        let answering = move || {
             let _kept = Kept::on(there)?;
             answer(to, back);
             io::Result::Ok(())
-        });
+        };
+        let other = thread::Builder::new().spawn_scoped(scope, answering)?;
         let measured = Kept::on(here).map(|_kept| {
             let mut samples = Samples::new();
             let mut number = 0;
+            let is_over = || until.is_some_and(|until| Instant::now() >= until);
             for _ in 0..times {
-                let is_alone = || other.is_finished();
-                if let Some(ns) = one_way_ns(to, back, &mut number, each, is_alone) {
-                    samples.push(ns);
-                }
+                let is_vain = || other.is_finished() || is_over();
+                let Some(ns) = one_way_ns(to, back, &mut number, each, is_vain) else {
+                    break;
+                };
+                samples.push(ns);
             }
             Some(samples)
         });
@@ -265,23 +306,25 @@ fn answer(to: &AtomicU64, back: &AtomicU64) {
     }
 }
 
-/// Between two looks, of which so many were in vain.
-fn look_again(vain: &mut u32) {
+/// Between two looks, of which so many were in vain. Returns whether others were let run.
+fn look_again(vain: &mut u32) -> bool {
     *vain += 1;
-    if vain.is_multiple_of(LOOKS_PER_YIELD) {
+    let gives_way = vain.is_multiple_of(LOOKS_PER_YIELD);
+    if gives_way {
         thread::yield_now();
     } else {
         std::hint::spin_loop();
     }
+    gives_way
 }
 
-/// Half the mean of round trips for a while; `None` if there is nobody who answers.
+/// Half the mean of round trips for a while; `None` if it `is_vain` to wait for an answer.
 fn one_way_ns(
     to: &AtomicU64,
     back: &AtomicU64,
     number: &mut u64,
     each: Duration,
-    is_alone: impl Fn() -> bool,
+    is_vain: impl Fn() -> bool,
 ) -> Option<f64> {
     let begun = Instant::now();
     let mut round_trips = 0;
@@ -291,10 +334,9 @@ fn one_way_ns(
             to.store(*number, Ordering::Release);
             let mut vain = 0;
             while back.load(Ordering::Acquire) != *number {
-                if is_alone() {
+                if look_again(&mut vain) && is_vain() {
                     return None;
                 }
-                look_again(&mut vain);
             }
         }
         round_trips += TOGETHER;
@@ -308,6 +350,14 @@ fn one_way_ns(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::PATIENCE;
+
+    #[test]
+    fn a_look_that_gets_no_answer_ends() {
+        let [to, back] = [0, 0].map(AtomicU64::new);
+        let ns = one_way_ns(&to, &back, &mut 0, Duration::ZERO, || true);
+        assert_eq!(ns, None);
+    }
 
     #[test]
     fn a_machine_is_the_same_while_lines_take_as_long() {
@@ -330,12 +380,18 @@ mod tests {
         assert_eq!(steady.which(&[72.0, 48.0]), Some(1), "the nearer of two");
         assert_eq!(moved.which(&[25.0, 60.0, 200.0]), None);
         assert_eq!(moved.usual(), Some(60.0));
-        // One of ten is an error, and two are a move and a move back.
-        let mut looks = [60.0; 20];
-        [looks[3], looks[7]] = [25.0, 200.0];
-        assert!(Looks::of(&looks).is_like(60.0));
-        looks[8] = 200.0;
-        assert!(!Looks::of(&looks).is_like(60.0));
+        // One of ten is an error; two in a row are a move and a move back.
+        let with = |others: &[usize]| {
+            let mut looks = [60.0; 20];
+            others.iter().for_each(|at| looks[*at] = 200.0);
+            Looks::of(&looks)
+        };
+        assert!(with(&[3, 7]).is_like(60.0));
+        assert!(!with(&[3, 4]).is_like(60.0));
+        assert!(!with(&[3, 7, 11]).is_like(60.0));
+        assert!(!with(&[0]).is_like(60.0) && !with(&[19]).is_like(60.0));
+        let usual: Vec<_> = Looks::of(&[60.0, 200.0, 65.0]).usual_ones().collect();
+        assert_eq!(usual, [60.0, 65.0]);
     }
 
     #[test]
@@ -375,8 +431,10 @@ mod tests {
         let (measuring, is_over) = channel();
         thread::scope(|scope| {
             scope.spawn(move || look_until(&is_over, &looker));
-            if cores::two().is_some() {
-                assert!(looks.iter().take(3).all(|ns| ns > 0.0 && ns.is_finite()));
+            let several = if cores::two().is_some() { 3 } else { 0 };
+            for _ in 0..several {
+                let ns = looks.recv_timeout(PATIENCE).unwrap();
+                assert!(ns > 0.0 && ns.is_finite(), "{ns} ns");
             }
             drop(measuring);
             // No more of them, once what came before that is read.

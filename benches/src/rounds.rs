@@ -125,8 +125,9 @@ pub fn run(
     Ok(measured)
 }
 
-/// Measures all of some that are to be compared in a round, with the processors at one distance if it can be
-/// had, for which it looks that often. Says on standard error what of `what` was not, by its name.
+/// Measures all of some subjects in a round that are to be compared, with the processors at one distance if
+/// it can be had. `when` to look is said with `what` is measured; the latter, and each subject's `name`, are
+/// for what standard error tells of those that were moved.
 ///
 /// # Errors
 ///
@@ -182,8 +183,14 @@ pub fn evenly<S: Copy, F>(
 /// Which of those that were measured found another distance than most did.
 fn unlike_most<S, F>(measured: &[Measured<S, F>]) -> Vec<usize> {
     let looks = measured.iter().filter_map(|one| one.looks.as_ref());
-    let found: Vec<f64> = looks.filter_map(Looks::usual).collect();
-    let Some(usual) = usual(&found) else {
+    let found = |looks: &Looks| looks.usual().map(|ns| (ns, looks.is_like(ns)));
+    let found: Vec<_> = looks.filter_map(found).collect();
+    // What was moved meanwhile counts if all was.
+    let mut kept: Vec<f64> = found.iter().filter(|it| it.1).map(|it| it.0).collect();
+    if kept.is_empty() {
+        kept.extend(found.iter().map(|it| it.0));
+    }
+    let Some(usual) = usual(&kept) else {
         return Vec::new();
     };
     let is_unlike = |one: &Measured<S, F>| {
@@ -317,6 +324,9 @@ mod tests {
         // As many of both: that of the first counts, whichever that is.
         assert_eq!(unlike_of(&[[60.0, 60.0], [200.0, 200.0]]), [1]);
         assert_eq!(unlike_of(&[[200.0, 200.0], [60.0, 60.0]]), [1]);
+        // Who was moved meanwhile has no say, unless all were.
+        assert_eq!(unlike_of(&[[60.0, 210.0], [210.0, 210.0]]), [0]);
+        assert_eq!(unlike_of(&[[60.0, 210.0], [60.0, 200.0]]), [0, 1]);
         // With one processor there is nothing to know.
         assert!(unlike_most(&[measured(None)]).is_empty());
     }

@@ -17,7 +17,7 @@
 pub(crate) mod ends;
 mod report;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 
@@ -102,7 +102,7 @@ struct Case {
 
 impl Case {
     fn name(self) -> String {
-        format!("{} through {}", self.flows, self.through.name())
+        format!("{} flows through {}", self.flows, self.through.name())
     }
 
     fn timing(self, one: Timing) -> Timing {
@@ -180,13 +180,13 @@ pub(crate) fn bench(arguments: &ManyArguments) -> io::Result<()> {
     let timing = common.rounds.timing()?;
     let count = common.rounds.count();
     let mut rounds = Rounds::default();
-    let sizes: BTreeSet<usize> = cases.iter().map(|case| case.message_bytes).collect();
+    let sizes = each_once(cases.iter().map(|case| case.message_bytes));
     for round in 0..count {
         eprintln!("round {} of {count}", round + 1);
         for bytes in &sizes {
             let of_these = |case: &&Case| case.message_bytes == *bytes;
             let of_these: Vec<Case> = cases.iter().filter(of_these).copied().collect();
-            let what = format!("what flows of {bytes} bytes carry");
+            let what = format!("messages of {bytes} bytes");
             let measure = |case: Case| measure(case, case.timing(timing), arguments);
             let in_turn = in_turn(&of_these, round).copied();
             rounds.append(evenly(

@@ -16,7 +16,8 @@ type At = AtDistance<Case, Figures>;
 
 const BYTES_PER_MIB: f64 = 1_048_576.0;
 
-/// What was measured of one case, as medians; ratios are medians of each round's.
+/// What was measured of one case, as medians; ratios are medians of each round's, and those of medians at one
+/// distance.
 #[derive(Debug, Serialize)]
 struct Line {
     through: &'static str,
@@ -24,7 +25,7 @@ struct Line {
     message_bytes: usize,
     gb_per_s: Option<f64>,
     messages_per_s: Option<f64>,
-    /// Of the best with messages of this size through the same.
+    /// Of what was best in all rounds with messages of this size through the same.
     of_best: Option<f64>,
     /// Of one such flow.
     of_one: Option<f64>,
@@ -39,7 +40,7 @@ struct Line {
 }
 
 pub(super) fn print_json(all: &Results, distances: &[At]) -> io::Result<()> {
-    let there = distances.iter().flat_map(|at| lines(&at.results, Some(at)));
+    let there = distances.iter().flat_map(|at| lines(all, Some(at)));
     json::print_lines(lines(all, None).into_iter().chain(there))
 }
 
@@ -51,11 +52,12 @@ pub(super) fn print_tables(all: &Results, distances: &[At]) -> io::Result<()> {
             at.heading(&[bytes])
                 .map_or(String::new(), |it| format!(", {it}"))
         };
-        print_groups(&mut stdout, &lines(&at.results, Some(at)), heading)?;
+        print_groups(&mut stdout, &lines(all, Some(at)), heading)?;
     }
     writeln!(
         stdout,
-        "\nMedians; ratios are medians of each round's. Of the relay: the most memory that was \
+        "\nMedians; ratios are medians of each round's where nothing else is said. The best is what had \
+         the greatest median in all rounds. Of the relay: the most memory that was \
          resident; a gateway's cap is `memory` of the cluster file."
     )
 }
@@ -115,7 +117,8 @@ fn print_groups(
 }
 
 /// Those of all rounds, or of what was measured at one distance.
-fn lines(results: &Results, distance: Option<&At>) -> Vec<Line> {
+fn lines(all: &Results, distance: Option<&At>) -> Vec<Line> {
+    let results = distance.map_or(all, |at| &at.results);
     let rate = |case: &Case| Some(&results.get(case)?.messages_per_s);
     let line = |(case, measured): (&Case, &Figures)| {
         let Case {
@@ -123,16 +126,17 @@ fn lines(results: &Results, distance: Option<&At>) -> Vec<Line> {
             through,
             flows,
         } = *case;
-        let alike = results
+        let alike = all
             .iter()
-            .filter(|(other, _)| (other.message_bytes, other.through) == (message_bytes, through))
-            .map(|(_, measured)| &measured.messages_per_s);
-        let best = alike.max_by(|one, other| {
-            let [one, other] = [one, other].map(|it| it.median().unwrap_or(0.0));
+            .filter(|(other, _)| (other.message_bytes, other.through) == (message_bytes, through));
+        let best = alike.max_by(|(_, one), (_, other)| {
+            let [one, other] = [one, other].map(|it| it.messages_per_s.median().unwrap_or(0.0));
             one.total_cmp(&other)
         });
+        // At one distance it may be missing.
+        let best = best.and_then(|(best, _)| rate(best));
         let one = rate(&Case { flows: 1, ..*case });
-        // Of the same rounds, in which the machine was as fast for one as for the other.
+        // Of the same rounds, in which the machine was as fast for one as for the other; or of medians.
         let of = |other: Option<&Samples>| measured.messages_per_s.ratios_to(other?).median();
         Line {
             through: through.name(),
@@ -150,4 +154,48 @@ fn lines(results: &Results, distance: Option<&At>) -> Vec<Line> {
         }
     };
     results.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::super::Through;
+    use super::*;
+
+    fn results(messages_per_s: &[(usize, &[f64])]) -> Results {
+        let result = |(flows, samples): &(usize, &[f64])| {
+            let case = Case {
+                message_bytes: BULK_BYTES,
+                through: Through::Madgate,
+                flows: *flows,
+            };
+            let figures = Figures {
+                messages_per_s: Samples::of(samples.to_vec()),
+                ..Figures::default()
+            };
+            (case, figures)
+        };
+        messages_per_s.iter().map(result).collect()
+    }
+
+    #[test]
+    fn the_best_is_that_of_all_rounds_at_each_distance_too() {
+        let all = results(&[(1, &[8.0, 16.0]), (16, &[6.0, 12.0]), (256, &[6.0, 8.0])]);
+        let of_best = |distance: Option<&At>| -> Vec<_> {
+            let lines = lines(&all, distance);
+            lines.iter().map(|line| line.of_best).collect()
+        };
+        assert_eq!(of_best(None), [Some(1.0), Some(0.75), Some(0.625)]);
+        let at = |results| At {
+            line_ns_range: [50.0, 60.0],
+            results,
+            times: BTreeMap::new(),
+        };
+        let there = at(results(&[(1, &[16.0]), (16, &[18.0]), (256, &[8.0])]));
+        assert_eq!(of_best(Some(&there)), [Some(1.0), Some(1.125), Some(0.5)]);
+        // It may not have been measured there.
+        let there = at(results(&[(16, &[18.0]), (256, &[10.0])]));
+        assert_eq!(of_best(Some(&there)), [None, None]);
+    }
 }
