@@ -13,6 +13,8 @@
 //!          ([`measured`]), as a table or one line of JSON each
 //! ```
 //!
+//! What is to be compared is measured [`even`]ly: while the processors are at one [`distance`].
+//!
 //! All of them are processes of their own: the bench starts itself again with a hidden
 //! subcommand ([`children`]). What a source sends and a sink checks is the same for every
 //! contestant ([`ends`], over anything that is a [`ends::MessageEnd`]); [`plain`] is the
@@ -27,7 +29,9 @@ pub mod children;
 pub mod cluster;
 pub mod contestant;
 pub mod cores;
+pub mod distance;
 pub mod ends;
+pub mod even;
 pub mod gateway;
 pub mod haproxy;
 pub mod json;

@@ -2,14 +2,13 @@
 //!
 //! All rounds together are one answer. Where the host of a virtual machine has moved its processors
 //! meanwhile, that is a mixture, of distances at which even ratios differ: what passes cache lines from one
-//! processor to the other gains from a short one, what computes does not. So each [distance](crate::line)
+//! processor to the other gains from a short one, what computes does not. So each [distance](crate::distance)
 //! is told by itself, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::contestant::Point;
-use crate::line::{Looks, distances};
-use crate::rounds::At;
+use crate::distance::{Looks, distances};
+use crate::samples::Samples;
 
 /// In how many rounds a subject was measured at a distance, at least, for its figures there to be told.
 const LEAST_ROUNDS: usize = 3;
@@ -21,28 +20,34 @@ pub trait Subject: Copy + Ord {
 
     /// Those that this one is compared with.
     fn group(self) -> Self::Group;
-}
 
-/// Contestants are compared at a point.
-impl Subject for At {
-    type Group = Point;
-
-    fn group(self) -> Point {
-        self.1
-    }
+    /// What people call it, among those of its group.
+    fn name(self) -> String;
 }
 
 /// Figures of one subject in some rounds.
 pub trait Gather: Clone + Default {
-    /// Adds those of another round.
-    fn append(&mut self, other: Self);
+    /// All of them, always in the same order.
+    fn samples(&mut self) -> Vec<&mut Samples>;
 
     /// Of how many rounds they are.
     fn count(&self) -> usize;
 
+    /// Adds those of more rounds.
+    fn append(&mut self, mut others: Self) {
+        let pairs = self.samples().into_iter().zip(others.samples());
+        pairs.for_each(|(these, others)| these.append(std::mem::take(others)));
+    }
+
     /// The median of each.
     #[must_use]
-    fn medians(&self) -> Self;
+    fn medians(&self) -> Self {
+        let mut medians = self.clone();
+        for samples in medians.samples() {
+            *samples = Samples::of(samples.median().into_iter().collect());
+        }
+        medians
+    }
 }
 
 /// Of one subject, once.
@@ -179,15 +184,15 @@ fn gathered<'m, S: Subject + 'm, F: Gather + 'm>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rounds::{Figures, Results};
-    use crate::samples::Samples;
+    use crate::contestant::Point;
+    use crate::rounds::{AtPoint, Figures, Results};
 
     const POINT: Point = Point::stream(8);
     const NEAR: Option<[f64; 2]> = Some([60.0, 62.0]);
     const FAR: Option<[f64; 2]> = Some([190.0, 210.0]);
     const MOVED: Option<[f64; 2]> = Some([60.0, 210.0]);
 
-    type Of = Measured<At, Figures>;
+    type Of = Measured<AtPoint, Figures>;
 
     fn measured(round: u16, name: &'static str, gb_per_s: f64, looks: Option<[f64; 2]>) -> Of {
         Measured {

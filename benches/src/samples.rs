@@ -46,12 +46,6 @@ impl Samples {
         Some(f64::midpoint(low, high))
     }
 
-    /// The median alone.
-    #[must_use]
-    pub fn to_median(&self) -> Self {
-        Self::of(self.median().into_iter().collect())
-    }
-
     /// What these are of `others`, round by round. What else a machine does lasts for seconds, as
     /// long as several measurements: it takes from both of a round, and the median of these ratios
     /// says more than the ratio of two medians of different rounds.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use madgate_benches::cluster::{BenchNetwork, write_cluster};
 use madgate_benches::contestant::Measure;
-use madgate_benches::line::Watch;
+use madgate_benches::distance::Watch;
 use madgate_benches::madgate::stage_madgate;
 use madgate_benches::rounds::measure;
 use madgate_benches::samples::Samples;

@@ -7,7 +7,7 @@ use madgate_benches::Figures;
 use madgate_benches::contestant::{Measure, Point};
 use madgate_benches::json;
 use madgate_benches::measured::AtDistance;
-use madgate_benches::rounds::{At, Results};
+use madgate_benches::rounds::{AtPoint, Results};
 use madgate_benches::samples::Samples;
 use madgate_benches::table::Table;
 use serde::Serialize;
@@ -114,7 +114,7 @@ const NOTES: &str = "\
 
 /// Prints the table of what was measured at one distance, of those of these points that were.
 pub(crate) fn print_distance(
-    at: &AtDistance<At, Figures>,
+    at: &AtDistance<AtPoint, Figures>,
     points: &[Point],
     references: &[&str],
 ) -> io::Result<()> {

@@ -11,7 +11,7 @@
 //! longer where there are many. With `--beside haproxy` the same is measured of as many bare
 //! connections through HAProxy, whose ends have a thread each as well.
 //!
-//! How many flows carry of what few do is told at each [distance](madgate_benches::line) of the processors
+//! How many flows carry of what few do is told at each [distance](madgate_benches::distance) of the processors
 //! too: what lasts longer is the likelier to see them moved.
 
 pub(crate) mod ends;
@@ -26,12 +26,13 @@ use madgate_benches::children::EndArguments;
 use madgate_benches::children::any_loopback;
 use madgate_benches::cluster::{BenchNetwork, Setting, write_cluster};
 use madgate_benches::contestant::each_once;
+use madgate_benches::distance::When;
+use madgate_benches::even::evenly;
 use madgate_benches::gateway::{GATEWAY, start_gateway};
 use madgate_benches::haproxy::{self, Splice};
-use madgate_benches::line::When;
 use madgate_benches::measured::{Gather, Rounds, Subject};
 use madgate_benches::process::{PATIENCE, Process};
-use madgate_benches::rounds::{BYTES_PER_GB, as_float, evenly, in_turn};
+use madgate_benches::rounds::{BYTES_PER_GB, as_float, in_turn};
 use madgate_benches::samples::Samples;
 use madgate_benches::{Point, Timing};
 use madgate_vchannel::Cluster;
@@ -101,10 +102,6 @@ struct Case {
 }
 
 impl Case {
-    fn name(self) -> String {
-        format!("{} flows through {}", self.flows, self.through.name())
-    }
-
     fn timing(self, one: Timing) -> Timing {
         let times = u32::try_from(1 + self.flows / FLOWS_PER_TIME).unwrap_or(u32::MAX);
         Timing {
@@ -121,6 +118,10 @@ impl Subject for Case {
     fn group(self) -> usize {
         self.message_bytes
     }
+
+    fn name(self) -> String {
+        format!("{} flows through {}", self.flows, self.through.name())
+    }
 }
 
 /// What was measured of one case.
@@ -132,38 +133,24 @@ struct Figures {
     slowest_share: Samples,
     /// The most memory that the relay had, in bytes.
     memory: Samples,
-    /// What it may have at most, where it has such a bound.
-    cap_bytes: Option<u64>,
+    /// What it may have at most, in bytes, where it has such a bound.
+    memory_cap: Samples,
 }
 
 impl Gather for Figures {
-    fn append(&mut self, other: Self) {
+    fn samples(&mut self) -> Vec<&mut Samples> {
         let Self {
             gb_per_s,
             messages_per_s,
             slowest_share,
             memory,
-            cap_bytes,
-        } = other;
-        self.gb_per_s.append(gb_per_s);
-        self.messages_per_s.append(messages_per_s);
-        self.slowest_share.append(slowest_share);
-        self.memory.append(memory);
-        self.cap_bytes = cap_bytes;
+            memory_cap,
+        } = self;
+        vec![gb_per_s, messages_per_s, slowest_share, memory, memory_cap]
     }
 
     fn count(&self) -> usize {
         self.messages_per_s.count()
-    }
-
-    fn medians(&self) -> Self {
-        Self {
-            gb_per_s: self.gb_per_s.to_median(),
-            messages_per_s: self.messages_per_s.to_median(),
-            slowest_share: self.slowest_share.to_median(),
-            memory: self.memory.to_median(),
-            cap_bytes: self.cap_bytes,
-        }
     }
 }
 
@@ -189,13 +176,7 @@ pub(crate) fn bench(arguments: &ManyArguments) -> io::Result<()> {
             let what = format!("messages of {bytes} bytes");
             let measure = |case: Case| measure(case, case.timing(timing), arguments);
             let in_turn = in_turn(&of_these, round).copied();
-            rounds.append(evenly(
-                round,
-                (&what, When::Meanwhile),
-                in_turn,
-                Case::name,
-                measure,
-            )?);
+            rounds.append(evenly(round, &what, When::Meanwhile, in_turn, measure)?);
         }
     }
     let (all, distances) = (rounds.all(), rounds.by_distance());
@@ -279,12 +260,12 @@ fn measure_madgate(case: Case, timing: Timing, arguments: &ManyArguments) -> io:
     let sinks = start("many-sinks", &at, case, timing)?;
     sinks.word("at ")?;
     let sources = start("many-sources", &at, case, timing)?;
-    Ok(Figures {
-        cap_bytes: cluster
-            .node(GATEWAY)
-            .map(|gateway| cluster.engine_memory_bytes(gateway)),
-        ..run(case, timing, [sources, sinks], &gateway)?
-    })
+    let mut figures = run(case, timing, [sources, sinks], &gateway)?;
+    if let Some(gateway) = cluster.node(GATEWAY) {
+        let cap = cluster.engine_memory_bytes(gateway);
+        figures.memory_cap.push(as_float(cap));
+    }
+    Ok(figures)
 }
 
 fn measure_haproxy(case: Case, timing: Timing) -> io::Result<Figures> {
@@ -351,14 +332,14 @@ mod tests {
 
     #[test]
     fn the_slowest_flow_is_compared_with_an_equal_share() {
-        let mut measured = Figures::default();
+        let mut figures = Figures::default();
         let counted = Counted {
             seconds: 2.0,
             messages: vec![10, 20, 30],
         };
-        measured.note(&counted, 1000);
-        assert_eq!(measured.messages_per_s.median(), Some(30.0));
-        assert_eq!(measured.slowest_share.median(), Some(0.5));
-        assert_eq!(measured.gb_per_s.median(), Some(30e3 / 1e9));
+        figures.note(&counted, 1000);
+        assert_eq!(figures.messages_per_s.median(), Some(30.0));
+        assert_eq!(figures.slowest_share.median(), Some(0.5));
+        assert_eq!(figures.gb_per_s.median(), Some(30e3 / 1e9));
     }
 }

@@ -4,7 +4,6 @@ use std::io::{self, Write};
 
 use madgate_benches::json;
 use madgate_benches::measured::AtDistance;
-use madgate_benches::rounds::as_float;
 use madgate_benches::samples::Samples;
 use madgate_benches::table::Table;
 use serde::Serialize;
@@ -12,7 +11,7 @@ use serde::Serialize;
 use super::{BULK_BYTES, Case, Figures, Results};
 use crate::cell;
 
-type At = AtDistance<Case, Figures>;
+type There = AtDistance<Case, Figures>;
 
 const BYTES_PER_MIB: f64 = 1_048_576.0;
 
@@ -39,12 +38,12 @@ struct Line {
     measurements: Option<usize>,
 }
 
-pub(super) fn print_json(all: &Results, distances: &[At]) -> io::Result<()> {
+pub(super) fn print_json(all: &Results, distances: &[There]) -> io::Result<()> {
     let there = distances.iter().flat_map(|at| lines(all, Some(at)));
     json::print_lines(lines(all, None).into_iter().chain(there))
 }
 
-pub(super) fn print_tables(all: &Results, distances: &[At]) -> io::Result<()> {
+pub(super) fn print_tables(all: &Results, distances: &[There]) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     print_groups(&mut stdout, &lines(all, None), |_| String::new())?;
     for at in distances {
@@ -117,7 +116,7 @@ fn print_groups(
 }
 
 /// Those of all rounds, or of what was measured at one distance.
-fn lines(all: &Results, distance: Option<&At>) -> Vec<Line> {
+fn lines(all: &Results, distance: Option<&There>) -> Vec<Line> {
     let results = distance.map_or(all, |at| &at.results);
     let rate = |case: &Case| Some(&results.get(case)?.messages_per_s);
     let line = |(case, measured): (&Case, &Figures)| {
@@ -148,7 +147,7 @@ fn lines(all: &Results, distance: Option<&At>) -> Vec<Line> {
             of_one: of(one),
             slowest_share: measured.slowest_share.median(),
             relay_peak_mib: measured.memory.median().map(|peak| peak / BYTES_PER_MIB),
-            relay_cap_mib: measured.cap_bytes.map(|cap| as_float(cap) / BYTES_PER_MIB),
+            relay_cap_mib: measured.memory_cap.median().map(|cap| cap / BYTES_PER_MIB),
             line_ns_range: distance.map(|at| at.line_ns_range),
             measurements: distance.and_then(|at| at.times.get(case).copied()),
         }
@@ -182,12 +181,12 @@ mod tests {
     #[test]
     fn the_best_is_that_of_all_rounds_at_each_distance_too() {
         let all = results(&[(1, &[8.0, 16.0]), (16, &[6.0, 12.0]), (256, &[6.0, 8.0])]);
-        let of_best = |distance: Option<&At>| -> Vec<_> {
+        let of_best = |distance: Option<&There>| -> Vec<_> {
             let lines = lines(&all, distance);
             lines.iter().map(|line| line.of_best).collect()
         };
         assert_eq!(of_best(None), [Some(1.0), Some(0.75), Some(0.625)]);
-        let at = |results| At {
+        let at = |results| There {
             line_ns_range: [50.0, 60.0],
             results,
             times: BTreeMap::new(),

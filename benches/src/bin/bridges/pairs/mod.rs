@@ -13,7 +13,7 @@ use madgate_benches::cluster::Setting;
 use madgate_benches::contestant::Alone;
 use madgate_benches::measured::AtDistance;
 use madgate_benches::paths::{Forwarded, Regular};
-use madgate_benches::rounds::{At, Results};
+use madgate_benches::rounds::{AtPoint, Results};
 use madgate_benches::samples::Samples;
 use madgate_benches::{Contestant, Figures, Point, Stage, Timing};
 use serde::Serialize;
@@ -167,7 +167,7 @@ struct Measured {
 struct Part<'r> {
     results: &'r Results,
     point: Point,
-    distance: Option<&'r AtDistance<At, Figures>>,
+    distance: Option<&'r AtDistance<AtPoint, Figures>>,
 }
 
 impl<'r> Part<'r> {
@@ -202,7 +202,7 @@ impl<'r> Part<'r> {
     }
 
     fn measured(self, path: &'static str) -> Measured {
-        let times = |at: &AtDistance<At, Figures>| at.times.get(&(path, self.point)).copied();
+        let times = |at: &AtDistance<AtPoint, Figures>| at.times.get(&(path, self.point)).copied();
         Measured {
             path,
             message_bytes: self.point.message_bytes,
