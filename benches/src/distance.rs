@@ -167,15 +167,15 @@ fn warn_of_few(looks: usize, due: u128) {
     ONCE.call_once(|| {
         eprintln!(
             "warning: processors were looked at {looks} times instead of {due} while something was \
-             measured: others kept these looks from running, and some moves may go unnoticed (as root \
-             they go ahead of others)"
+             measured: others kept these looks from running, so that moves may go unnoticed; stop what \
+             else runs on this machine, or run this as root"
         );
     });
 }
 
 /// Looks now and then, until what is measured `is_over`.
 fn look_until(is_over: &Receiver<()>, looks: &Sender<f64>) {
-    // This thread and those that it starts go ahead of others, where that is allowed.
+    // This thread and those that it starts go ahead of what is measured, where that is allowed.
     let _ = setpriority_process(None, -20);
     while is_over.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
         if let Ok(Some(ns)) = passing_ns_briefly()
