@@ -18,6 +18,10 @@ const WHOLE_LEAST: usize = 16 << 10;
 /// and copies what shares one.
 const SHARED_MOST: usize = 32 << 10;
 
+/// A slot is filled with units up to here however large it is: the other side has something to do
+/// meanwhile, and what is under way of it stays in caches.
+const FILLED_MOST: usize = (64 << 10) + 128;
+
 impl<T> Outbox<T> {
     /// Returns whether the lane takes no more now.
     pub(crate) fn flush_static(
@@ -227,7 +231,7 @@ impl<T> Outbox<T> {
         left: &mut impl FnMut(Tagged<T>),
     ) -> Result<Option<(LentSlot, usize)>, OutboxError> {
         if let Some((slot, filled)) = self.filling.take() {
-            if slot.capacity() - filled >= length(unit) {
+            if slot.capacity().min(FILLED_MOST) >= filled + length(unit) {
                 return Ok(Some((slot, filled)));
             }
             self.filling = Some((slot, filled));

@@ -312,15 +312,15 @@ impl TcpTuning {
     }
 }
 
-/// How shared memory is tuned. Memory is only taken from the system when it is first used. Slots are
-/// used in turn.
+/// How shared memory is tuned. Memory is only taken from the system when it is first used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShmTuning {
-    /// Bytes that a slot of a bulk lane holds, and so the largest frame. Default: 64 KiB and 128,
-    /// a fragment of 64 KiB with its header and descriptors.
+    /// Bytes that a slot of a bulk lane holds, and so the largest frame. Default: 512 KiB and 128,
+    /// a fragment of 512 KiB with its header and descriptors.
     pub bulk_slot_bytes: usize,
-    /// Slots of a bulk lane. Default: 64, as much as the window of a flow by default: what was promised a
-    /// place finds one, though its reader is not running just now. Where that does not matter, there may be
+    /// Slots of a bulk lane. Half of them are used in turn, and the others while none of these is free.
+    /// Default: 64, as many fragments of 64 KiB as the window of a flow by default: what was promised a place
+    /// finds one, though its reader is not running just now. Where that does not matter, there may be
     /// [fewer](crate::Stranger::limit_ahead).
     pub bulk_slots: usize,
     /// Bytes that a slot of an urgent lane holds. Default: 4.5 KiB, a small frame of 4 KiB
@@ -335,7 +335,7 @@ pub struct ShmTuning {
 impl Default for ShmTuning {
     fn default() -> Self {
         Self {
-            bulk_slot_bytes: (64 << 10) + 128,
+            bulk_slot_bytes: (512 << 10) + 128,
             bulk_slots: 64,
             urgent_slot_bytes: (4 << 10) + 512,
             urgent_slots: 64,
@@ -348,10 +348,10 @@ impl Default for ShmTuning {
 /// slots are used in turn, and so are buffers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HslTuning {
-    /// Bytes of the largest message of a bulk lane, and so the largest frame. Default: 64 KiB
-    /// and 128, a fragment of 64 KiB with its header and descriptors.
+    /// Bytes of the largest message of a bulk lane, and so the largest frame. Default: as with
+    /// shared memory.
     pub bulk_slot_bytes: usize,
-    /// Messages of a bulk lane that can be on their way. Default: 64, as with shared memory.
+    /// Messages of a bulk lane that can be on their way. Default: as with shared memory.
     pub bulk_slots: usize,
     /// Bytes of the largest message of an urgent lane. Default: 4.5 KiB.
     pub urgent_slot_bytes: usize,
@@ -370,14 +370,21 @@ pub struct HslTuning {
 
 impl Default for HslTuning {
     fn default() -> Self {
+        let ShmTuning {
+            bulk_slot_bytes,
+            bulk_slots,
+            urgent_slot_bytes,
+            urgent_slots,
+            stores,
+        } = ShmTuning::default();
         Self {
-            bulk_slot_bytes: (64 << 10) + 128,
-            bulk_slots: 64,
-            urgent_slot_bytes: (4 << 10) + 512,
-            urgent_slots: 64,
+            bulk_slot_bytes,
+            bulk_slots,
+            urgent_slot_bytes,
+            urgent_slots,
             threshold_bytes: 16 << 10,
             mode: hsl::Mode::default(),
-            stores: Stores::default(),
+            stores,
             card: hsl::Card::default(),
         }
     }

@@ -174,6 +174,25 @@ fn what_shares_its_slot_with_no_other_like_it_is_left_to_the_lane() {
 }
 
 #[test]
+fn large_slots_are_filled_with_small_units_up_to_what_is_soon_read() {
+    // Two of the largest that share a slot, with their headers, and no third one.
+    for (slot_bytes, length, each) in [
+        (512 << 10, 32 << 10, 2),
+        (512 << 10, 2 << 10, 32),
+        (20 << 10, 2 << 10, 10),
+    ] {
+        let mut lane = StaticLane::new(slot_bytes, vec![]);
+        let mut outbox = outbox(&lane, Policy::Gathering);
+        (0..64).for_each(|number| outbox.push(shared(number, length), number));
+        let (flushed, left) = flush(&mut outbox, &mut lane);
+        assert!(!flushed.unwrap().blocked);
+        assert_eq!(left, (0..64).collect::<Vec<_>>());
+        let commits = 64_usize.div_ceil(each);
+        assert_eq!(lane.commits.len(), commits, "{length} in {slot_bytes}");
+    }
+}
+
+#[test]
 fn a_unit_larger_than_a_slot_is_an_error_and_nothing_of_it_leaves() {
     let mut lane = StaticLane::new(100, vec![]);
     let mut outbox = outbox(&lane, Policy::Gathering);

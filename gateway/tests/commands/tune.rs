@@ -490,7 +490,7 @@ fn knobs_are_listed_and_those_of_other_routes_refused() {
     for part in [
         "channel.main.mtu = 1KiB (by default 1MiB)",
         "gateway.depth = 2 (the default)",
-        "network.right.slot_bytes = 65664B (the default)",
+        "network.right.slot_bytes = 524416B (the default)",
         "tried: ",
     ] {
         assert!(listed.contains(part), "{part}: {listed}");

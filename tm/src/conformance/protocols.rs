@@ -223,12 +223,16 @@ fn as_many_slots_are_there_as_are_to_be_filled_ahead() {
     use crate::hsl::Mode;
     use crate::{LaneClass, ShmTuning, Stores};
 
-    let slot_bytes = ShmTuning::default().bulk_slot_bytes;
+    let ShmTuning {
+        bulk_slot_bytes: slot_bytes,
+        bulk_slots: all,
+        ..
+    } = ShmTuning::default();
     for (bytes, bulk) in [
         (0, 8),
         (9 * slot_bytes - 1, 8),
         (9 * slot_bytes, 9),
-        (usize::MAX, 64),
+        (usize::MAX, all),
     ] {
         for rig in [
             shm::rig_with(Stores::Adaptive),
@@ -244,9 +248,48 @@ fn as_many_slots_are_there_as_are_to_be_filled_ahead() {
                 let there = [dialer.sender.shape(), acceptor.receiver.shape()];
                 assert_eq!(there.map(slots_of), [slots; 2], "{bytes}, {class:?}");
                 let back = [acceptor.sender.shape(), dialer.receiver.shape()];
-                assert_eq!(back.map(slots_of), [64; 2], "{bytes}, {class:?}");
+                let every = if class == LaneClass::Bulk { all } else { 64 };
+                assert_eq!(back.map(slots_of), [every; 2], "{bytes}, {class:?}");
             }
         }
+    }
+}
+
+/// Slots that the other side has read come back before more than half of them are touched; the others
+/// are for when these are in use.
+#[test]
+fn half_of_the_slots_are_used_while_they_come_back() {
+    use std::collections::HashSet;
+
+    use super::meeting::Pair;
+    use crate::hsl::Mode;
+    use crate::{LaneClass, ShmTuning, Stores};
+
+    let ShmTuning { bulk_slots, .. } = ShmTuning::default();
+    for rig in [
+        shm::rig_with(Stores::Adaptive),
+        hsl::rig_with(Mode::Polling, Stores::Adaptive),
+    ] {
+        let mut pair = Pair::new(&rig, LaneClass::Bulk);
+        let (sender, receiver) = (&mut pair.dialer.sender, &mut pair.acceptor.receiver);
+        let mut touched = HashSet::new();
+        for _ in 0..3 * bulk_slots {
+            let slot = sender.try_lend().unwrap().unwrap();
+            touched.insert(slot.address());
+            sender.commit(slot, 40 << 10).unwrap();
+            let received = receiver.try_receive_slot().unwrap().unwrap();
+            assert_eq!(received.len(), 40 << 10);
+        }
+        assert_eq!(touched.len(), bulk_slots / 2);
+        let mut count = 0;
+        while let Some(slot) = sender.try_lend().unwrap() {
+            touched.insert(slot.address());
+            sender.commit(slot, 40 << 10).unwrap();
+            count += 1;
+        }
+        assert_eq!(touched.len(), bulk_slots);
+        // Some are on their way back, to be told of with others.
+        assert!(count > bulk_slots * 3 / 4, "{count}");
     }
 }
 

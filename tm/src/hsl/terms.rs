@@ -101,8 +101,9 @@ pub(super) fn sender(
     let bell = Arc::new(bell);
     // With buffers to lend, nothing is sent from slots of this side's.
     let (memory, registered, slots) = if peer.geometry.has_rendezvous() {
-        let buffers = peer.geometry.buffer_row();
-        let buffers = Loans::granted(Arc::clone(&peer.memory), buffers, Reuse::InTurn);
+        let row = peer.geometry.buffer_row();
+        let reuse = Reuse::half_in_turn(row.slots);
+        let buffers = Loans::granted(Arc::clone(&peer.memory), row, reuse);
         (Arc::clone(&own.memory), 0..0, SlotSource::There(buffers))
     } else {
         let row = peer.geometry.send_row();

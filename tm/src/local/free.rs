@@ -13,38 +13,64 @@ pub(crate) enum Reuse {
     /// caches have let go of them meanwhile: to store where another processor has just read costs more
     /// than to store anywhere else.
     InTurn,
+    /// The same of the first so many, and of the others while none of those is free: large slots that are
+    /// touched again and again are no more memory than caches hold, and small frames may still fill many.
+    FewInTurn(u32),
+}
+
+impl Reuse {
+    /// In turn, half of `count` slots as a rule.
+    pub(crate) fn half_in_turn(count: u32) -> Self {
+        Self::FewInTurn(count.div_ceil(2))
+    }
 }
 
 /// Numbers of slots, each of them once.
 #[derive(Debug)]
 pub(crate) struct FreeSlots {
+    /// Those that are used as a rule.
     slots: VecDeque<u32>,
+    /// Those that are used while none of the others is free.
+    spare: VecDeque<u32>,
     reuse: Reuse,
 }
 
 impl FreeSlots {
     /// None of `count` slots yet.
     pub(crate) fn none_of(count: u32, reuse: Reuse) -> Self {
-        let slots = VecDeque::with_capacity(count as usize);
-        Self { slots, reuse }
+        let usual = match reuse {
+            Reuse::FewInTurn(few) => few.min(count),
+            _ => count,
+        };
+        Self {
+            slots: VecDeque::with_capacity(usual as usize),
+            spare: VecDeque::with_capacity((count - usual) as usize),
+            reuse,
+        }
     }
 
     /// All of `count` slots, from the first on.
     pub(crate) fn all_of(count: u32, reuse: Reuse) -> Self {
-        let slots = match reuse {
-            Reuse::Newest => (0..count).rev().collect(),
-            Reuse::InTurn => (0..count).collect(),
-        };
-        Self { slots, reuse }
+        let mut free = Self::none_of(count, reuse);
+        match reuse {
+            Reuse::Newest => (0..count).rev().for_each(|slot| free.put(slot)),
+            _ => (0..count).for_each(|slot| free.put(slot)),
+        }
+        free
     }
 
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
-        self.slots.len()
+        self.slots.len() + self.spare.len()
     }
 
     /// Whether there is none.
     pub(crate) fn is_empty(&self) -> bool {
+        self.slots.is_empty() && self.spare.is_empty()
+    }
+
+    /// Whether there is none of those that are used as a rule.
+    pub(crate) fn is_short(&self) -> bool {
         self.slots.is_empty()
     }
 
@@ -52,7 +78,7 @@ impl FreeSlots {
     pub(crate) fn next(&self) -> Option<u32> {
         let next = match self.reuse {
             Reuse::Newest => self.slots.back(),
-            Reuse::InTurn => self.slots.front(),
+            _ => self.slots.front().or(self.spare.front()),
         };
         next.copied()
     }
@@ -61,20 +87,27 @@ impl FreeSlots {
     pub(crate) fn take(&mut self) -> Option<u32> {
         match self.reuse {
             Reuse::Newest => self.slots.pop_back(),
-            Reuse::InTurn => self.slots.pop_front(),
+            _ => self.slots.pop_front().or_else(|| self.spare.pop_front()),
         }
     }
 
     /// A slot is free again.
     pub(crate) fn put(&mut self, slot: u32) {
-        self.slots.push_back(slot);
+        self.place_of(slot).push_back(slot);
     }
 
     /// A slot that was taken has not been used: it is the next again.
     pub(crate) fn put_unused(&mut self, slot: u32) {
         match self.reuse {
             Reuse::Newest => self.slots.push_back(slot),
-            Reuse::InTurn => self.slots.push_front(slot),
+            _ => self.place_of(slot).push_front(slot),
+        }
+    }
+
+    fn place_of(&mut self, slot: u32) -> &mut VecDeque<u32> {
+        match self.reuse {
+            Reuse::FewInTurn(few) if slot >= few => &mut self.spare,
+            _ => &mut self.slots,
         }
     }
 }
@@ -83,6 +116,38 @@ impl FreeSlots {
 #[cfg(not(loom))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn others_are_used_while_none_of_the_usual_ones_is_free() {
+        for count in [4, 5] {
+            let reuse = Reuse::half_in_turn(count);
+            let mut free = FreeSlots::all_of(count, reuse);
+            assert_eq!(free.len(), count as usize);
+            let usual = count.div_ceil(2);
+            for slot in 0..count {
+                assert_eq!(free.is_short(), slot >= usual);
+                assert_eq!((free.next(), free.take()), (Some(slot), Some(slot)));
+            }
+            assert!(
+                free.is_empty() && free.is_short() && FreeSlots::none_of(count, reuse).is_empty()
+            );
+            for slot in [3, 1, 0] {
+                free.put(slot);
+            }
+            // Whichever comes back first.
+            assert!(!free.is_short());
+            assert_eq!((free.take(), free.take()), (Some(1), Some(0)));
+            assert!(free.is_short() && !free.is_empty());
+            free.put_unused(1);
+            assert_eq!(
+                (free.take(), free.take(), free.take()),
+                (Some(1), Some(3), None)
+            );
+            free.put(3);
+            free.put_unused(2);
+            assert_eq!((free.take(), free.take()), (Some(2), Some(3)));
+        }
+    }
 
     #[test]
     fn slots_are_used_in_the_order_that_was_asked_for() {

@@ -156,6 +156,11 @@ impl Loans {
         !self.free.is_empty()
     }
 
+    /// Whether none of those can be lent that are [used as a rule](Reuse::FewInTurn).
+    pub(crate) fn is_short(&self) -> bool {
+        self.free.is_short()
+    }
+
     /// How many are lent, as far as has been looked.
     pub(crate) fn lent(&self) -> usize {
         self.holders.len() - self.free.len() - self.with_peer

@@ -35,12 +35,14 @@ pub(super) struct ShmSender {
 impl ShmSender {
     pub(super) fn new(own: &OwnMemory, peer: &PeerMemory, bell: Bell, stores: Stores) -> Self {
         let entries = own.geometry().ring_entries();
+        let row = own.geometry().row();
         Self {
-            // They are taken back when none is free: each is used in its turn anyway.
+            // They are taken back when none of those is free that are used as a rule: each is used in its turn
+            // anyway.
             slots: Loans::new(
                 Arc::clone(own.mapping()),
-                own.geometry().row(),
-                Reuse::InTurn,
+                row,
+                Reuse::half_in_turn(row.slots),
             )
             .stored(stores),
             publish: RingWriter::new(own.words(PUBLISH_AT, entries)),
@@ -82,7 +84,7 @@ impl ShmSender {
             return Err(LaneError::Closed);
         }
         let length = self.slots.row().length_of(pieces)?;
-        if !self.slots.has_free() {
+        if self.slots.is_short() {
             self.take_back()?;
         }
         let Some(slot) = self.slots.fill(pieces) else {
@@ -137,7 +139,7 @@ impl LaneSender for ShmSender {
         if self.closed {
             return Err(LaneError::Closed);
         }
-        if !self.slots.has_free() {
+        if self.slots.is_short() {
             self.take_back()?;
         }
         if let Some(slot) = self.slots.lend() {

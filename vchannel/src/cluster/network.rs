@@ -100,11 +100,11 @@ impl Network {
         self.protocol == Protocol::Hsl && self.tuning.hsl.mode == Mode::Polling
     }
 
-    /// How it would be tuned if the file said nothing of that, but for its `mtu`, which slots
-    /// follow.
+    /// How it would be tuned if the file said nothing of that, but for its `mtu` and its card, which
+    /// slots follow.
     #[must_use]
     pub fn default_tuning(&self) -> Tuning {
-        default_tuning(self.mtu)
+        default_tuning(self.mtu, self.tuning.hsl.card.clone())
     }
 
     /// Reads an address of this network.

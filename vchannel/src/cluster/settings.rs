@@ -63,7 +63,7 @@ pub struct GatewaySettings {
     pub direct_bytes: usize,
     /// How many slots the lanes have that an engine fills, in bytes of slots: so much is filled ahead of the
     /// node that reads them; [`LEAST_AHEAD`](madgate_tm::LEAST_AHEAD) at least, and no more than the
-    /// network's `slots`. Default 2 MiB, [`AHEAD_BOUNDS`].
+    /// network's `slots`. Default 16 MiB, [`AHEAD_BOUNDS`].
     pub ahead_bytes: usize,
     /// Whether payloads pass from one socket to another without being read into memory, where
     /// both networks can do that. Default yes.
@@ -172,7 +172,7 @@ impl Default for GatewaySettings {
             wait: WaitPolicy::default(),
             pin: Vec::new(),
             direct_bytes: 16 << 10,
-            ahead_bytes: 2 << 20,
+            ahead_bytes: 16 << 20,
             splice: true,
             splice_from_bytes: 128 << 10,
             handover: Handover::default(),

@@ -555,7 +555,7 @@ fn the_fast_ways_of_the_ends_can_be_switched_off() {
 #[test]
 fn slots_follow_the_mtu() {
     let right = |cluster: Cluster| cluster.networks()[1].largest_fragment_bytes();
-    assert_eq!(right(demo()), 64 << 10);
+    assert_eq!(right(demo()), 512 << 10);
     let shm = "protocol = \"shm\"";
     let larger = changed(shm, "protocol = \"shm\"\nmtu = \"1MiB\"").unwrap();
     let network = &larger.networks()[1];
@@ -588,7 +588,7 @@ fn remote_write_is_described() {
     let cluster = with("trust = \"memory\"").unwrap();
     let right = &cluster.networks()[1];
     assert_eq!(right.tuning.hsl, madgate_tm::HslTuning::default());
-    assert_eq!(right.largest_fragment_bytes(), 64 << 10);
+    assert_eq!(right.largest_fragment_bytes(), 512 << 10);
     assert!(!right.never_wakes());
     let polling = with("trust = \"memory\"\nmode = \"polling\"").unwrap();
     let never_wakes = polling.networks().iter().map(Network::never_wakes);
@@ -631,6 +631,25 @@ fn remote_write_is_described() {
     let error = changed(shm, "protocol = \"shm\"\ntrust = \"memory\"");
     let error = error.unwrap_err().to_string();
     assert!(error.contains("no `trust`"), "{error}");
+}
+
+#[test]
+fn cards_that_lock_memory_have_smaller_slots() {
+    let with = |keys: &str| {
+        let keys = format!("protocol = \"hsl\"\ndevice = \"libfabric\"\n{keys}");
+        changed("protocol = \"shm\"", &keys).unwrap()
+    };
+    let slots_of = |cluster: &Cluster| {
+        let network = &cluster.networks()[1];
+        let hsl = &network.tuning.hsl;
+        let is_default = network.tuning == network.default_tuning();
+        (hsl.bulk_slots, hsl.bulk_slot_bytes - 128, is_default)
+    };
+    assert_eq!(slots_of(&with("")), (64, 64 << 10, true));
+    let mtu = with("mtu = \"256KiB\"");
+    assert_eq!(slots_of(&mtu), (64, (260 << 10) - 128, true));
+    let told = with("slots = 8\nslot_bytes = \"32KiB\"");
+    assert_eq!(slots_of(&told), (8, (32 << 10) - 128, false));
 }
 
 #[test]

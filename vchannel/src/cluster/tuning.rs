@@ -4,7 +4,7 @@ use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
 use madgate_tm::hsl::{Card, Mode};
-use madgate_tm::{HslTuning, Protocol, ShmTuning, Stores, Tuning};
+use madgate_tm::{HslTuning, Protocol, Stores, Tuning};
 
 use super::fields::Fields;
 use super::mistake::Report;
@@ -49,13 +49,21 @@ const KEEPALIVE_BOUNDS: RangeInclusive<Duration> =
 /// What a slot holds beside its fragment, where the file gives `mtu` and no `slot_bytes`.
 const SLOT_OVERHEAD_BYTES: usize = 4 << 10;
 
-/// How a network is tuned of which the file says no more than its `mtu`.
-pub(super) fn default_tuning(mtu: Option<u32>) -> Tuning {
+/// What a slot holds whose memory is locked, used or not, as libfabric's is: 64 KiB of fragment.
+const LOCKED_SLOT_BYTES: usize = (64 << 10) + 128;
+
+/// How a network is tuned of which the file says no more than its `mtu`, and which card it has.
+pub(super) fn default_tuning(mtu: Option<u32>, card: Card) -> Tuning {
     let mut tuning = Tuning::default();
+    let Tuning { shm, hsl, .. } = &mut tuning;
+    if let Card::Libfabric { .. } = card {
+        hsl.bulk_slot_bytes = LOCKED_SLOT_BYTES;
+    }
+    hsl.card = card;
     if let Some(mtu) = mtu.and_then(|mtu| usize::try_from(mtu).ok()) {
         let slot_bytes = mtu.next_multiple_of(SLOT_OVERHEAD_BYTES) + SLOT_OVERHEAD_BYTES;
-        tuning.shm.bulk_slot_bytes = slot_bytes;
-        tuning.hsl.bulk_slot_bytes = slot_bytes;
+        shm.bulk_slot_bytes = slot_bytes;
+        hsl.bulk_slot_bytes = slot_bytes;
     }
     tuning
 }
@@ -67,8 +75,12 @@ pub(super) fn read_tuning(
     mtu: Option<u32>,
     report: &mut Report,
 ) -> Tuning {
-    let mut tuning = default_tuning(mtu);
     refuse_foreign_keys(fields, protocol, report);
+    let card = match protocol {
+        Protocol::Hsl => read_card(fields, report),
+        _ => Card::default(),
+    };
+    let mut tuning = default_tuning(mtu, card);
     let count = |number: u64| usize::try_from(number).ok();
     let word = |number: u64| u32::try_from(number).ok();
     let tcp = &mut tuning.tcp;
@@ -91,42 +103,62 @@ pub(super) fn read_tuning(
     if let Some(silence) = fields.duration("user_timeout", &SILENCE_BOUNDS, report) {
         tcp.user_timeout = silence;
     }
-    read_slots(fields, &mut tuning, report);
+    let Tuning { shm, hsl, .. } = &mut tuning;
     match protocol {
-        Protocol::Shm => read_stores(fields, &mut tuning.shm.stores, report),
-        Protocol::Hsl => read_hsl(fields, &mut tuning.hsl, report),
+        Protocol::Shm => {
+            let slots = [
+                &mut shm.bulk_slot_bytes,
+                &mut shm.bulk_slots,
+                &mut shm.urgent_slots,
+            ];
+            read_slots(fields, slots, report);
+            read_stores(fields, &mut shm.stores, report);
+        }
+        Protocol::Hsl => {
+            let slots = [
+                &mut hsl.bulk_slot_bytes,
+                &mut hsl.bulk_slots,
+                &mut hsl.urgent_slots,
+            ];
+            read_slots(fields, slots, report);
+            read_hsl(fields, hsl, report);
+        }
         _ => {}
     }
     tuning
 }
 
 /// Slots of networks of one host, which share memory in one way or the other.
-fn read_slots(fields: &mut Fields<'_>, tuning: &mut Tuning, report: &mut Report) {
+fn read_slots(
+    fields: &mut Fields<'_>,
+    [slot_bytes, slots, urgent_slots]: [&mut usize; 3],
+    report: &mut Report,
+) {
     let count = |number: u64| usize::try_from(number).ok();
-    let shm = &mut tuning.shm;
     if let Some(bytes) = fields.size("slot_bytes", &SLOT_BOUNDS, report) {
-        shm.bulk_slot_bytes = count(bytes).unwrap_or(shm.bulk_slot_bytes);
+        *slot_bytes = count(bytes).unwrap_or(*slot_bytes);
     }
-    if let Some(slots) = fields.integer("slots", &SLOTS_BOUNDS, report) {
-        shm.bulk_slots = count(slots).unwrap_or(shm.bulk_slots);
+    if let Some(number) = fields.integer("slots", &SLOTS_BOUNDS, report) {
+        *slots = count(number).unwrap_or(*slots);
     }
-    if let Some(slots) = fields.integer("urgent_slots", &SLOTS_BOUNDS, report) {
-        shm.urgent_slots = count(slots).unwrap_or(shm.urgent_slots);
+    if let Some(number) = fields.integer("urgent_slots", &SLOTS_BOUNDS, report) {
+        *urgent_slots = count(number).unwrap_or(*urgent_slots);
     }
-    let ShmTuning {
-        bulk_slot_bytes,
-        bulk_slots,
-        urgent_slot_bytes,
-        urgent_slots,
-        ..
-    } = *shm;
-    tuning.hsl = HslTuning {
-        bulk_slot_bytes,
-        bulk_slots,
-        urgent_slot_bytes,
-        urgent_slots,
-        ..HslTuning::default()
+}
+
+/// The card of a network of remote write.
+fn read_card(fields: &mut Fields<'_>, report: &mut Report) -> Card {
+    let libfabric = Card::Libfabric {
+        provider: None,
+        domain: None,
     };
+    let cards = [Card::Host, libfabric].map(|card| (card.name(), card));
+    let mut card = fields.word("device", &cards, report).unwrap_or_default();
+    if let Card::Libfabric { provider, domain } = &mut card {
+        *provider = read_name(fields, "provider", &OF_LIBFABRIC, report);
+        *domain = read_name(fields, "domain", &OF_LIBFABRIC, report);
+    }
+    card
 }
 
 fn read_hsl(fields: &mut Fields<'_>, hsl: &mut HslTuning, report: &mut Report) {
@@ -135,18 +167,8 @@ fn read_hsl(fields: &mut Fields<'_>, hsl: &mut HslTuning, report: &mut Report) {
     if let Some(bytes) = fields.size("threshold", &THRESHOLD_BOUNDS, report) {
         hsl.threshold_bytes = usize::try_from(bytes).unwrap_or(hsl.threshold_bytes);
     }
-    let libfabric = Card::Libfabric {
-        provider: None,
-        domain: None,
-    };
-    let cards = [Card::Host, libfabric].map(|card| (card.name(), card));
-    hsl.card = fields.word("device", &cards, report).unwrap_or_default();
-    match &mut hsl.card {
-        Card::Libfabric { provider, domain } => {
-            *provider = read_name(fields, "provider", &OF_LIBFABRIC, report);
-            *domain = read_name(fields, "domain", &OF_LIBFABRIC, report);
-            refuse_what_is_of_the_host(fields, hsl.mode, report);
-        }
+    match &hsl.card {
+        Card::Libfabric { .. } => refuse_what_is_of_the_host(fields, hsl.mode, report),
         _ => {
             read_stores(fields, &mut hsl.stores, report);
             read_host_card(fields, report);

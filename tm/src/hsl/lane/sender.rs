@@ -60,6 +60,12 @@ impl<D: Device> HslSender<D> {
         self.slots.is_any(self.control.len())
     }
 
+    /// Whether none of the slots is known to be free that are used as a rule, or none can be lent: then it is
+    /// time to [take in](Self::take_in) what the other side says.
+    fn is_short_of_slots(&self) -> bool {
+        self.slots.loans().is_short() || !self.can_lend()
+    }
+
     /// Takes in what the other side has answered, and slots that are free again: those that
     /// were lent and dropped, and those that the card has sent.
     fn take_in(&mut self) -> Result<(), LaneError> {
@@ -135,7 +141,7 @@ impl<D: Device> HslSender<D> {
             return Err(LaneError::Closed);
         }
         let length = self.slots.row().length_of(pieces)?;
-        if !self.can_lend() {
+        if self.is_short_of_slots() {
             self.take_in()?;
             if !self.can_lend() {
                 return self.note_none_free().map(|()| false);
@@ -288,7 +294,7 @@ impl<D: Device> LaneSender for HslSender<D> {
         if self.closed {
             return Err(LaneError::Closed);
         }
-        if !self.can_lend() {
+        if self.is_short_of_slots() {
             self.take_in()?;
         }
         if self.can_lend()

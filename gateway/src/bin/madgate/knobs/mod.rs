@@ -81,7 +81,9 @@ pub(crate) static KNOBS: [Knob; 33] = [
         key: "slot_bytes",
         kind: Kind::Size,
         meaning: "what a slot of shared memory holds, and with it the largest fragment of the route",
-        tried: &["20KiB", "36KiB", "68KiB", "132KiB", "260KiB", "516KiB"],
+        tried: &[
+            "20KiB", "36KiB", "68KiB", "132KiB", "260KiB", "516KiB", "1028KiB",
+        ],
         protocols: LOCAL,
     },
     Knob {
@@ -179,7 +181,7 @@ pub(crate) static KNOBS: [Knob; 33] = [
         key: "ahead",
         kind: Kind::Size,
         meaning: "the slots of a lane that a gateway fills ahead of their reader, of those that there may be",
-        tried: &["512KiB", "1MiB", "2MiB", "4MiB"],
+        tried: &["4MiB", "8MiB", "16MiB", "32MiB"],
         protocols: &[],
     },
     Knob {
@@ -227,7 +229,7 @@ pub(crate) static KNOBS: [Knob; 33] = [
         key: "slots",
         kind: Kind::Count,
         meaning: "slots of a bulk lane of shared memory",
-        tried: &["16", "64", "256"],
+        tried: &["16", "32", "64", "256"],
         protocols: LOCAL,
     },
     Knob {

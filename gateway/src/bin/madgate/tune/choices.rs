@@ -348,7 +348,7 @@ handover = "thread"
         let all = on_route(true, &[2, 5], &[]);
         for expected in [
             "channel.main.mtu 2: 16KiB 32KiB 48KiB 64KiB 128KiB 256KiB 512KiB 1MiB 2MiB",
-            "network.right.slot_bytes 2: 20KiB 36KiB 65664B 132KiB 260KiB 516KiB",
+            "network.right.slot_bytes 5: 20KiB 36KiB 68KiB 132KiB 260KiB 524416B 1028KiB",
             "gateway.wait 2: sleep adaptive 20us adaptive 50us adaptive 100us adaptive 1ms",
             "gateway.handover 1: inline thread",
             "gateway.pin 0: none 2 5 2,5 2,2,5,5",
@@ -400,7 +400,7 @@ handover = "thread"
         assert_eq!(default("channel.main.mtu"), "1MiB");
         assert_eq!(default("gateway.wait"), "adaptive 100us");
         assert_eq!(default("gateway.handover"), "inline");
-        assert_eq!(default("network.right.slot_bytes"), "65664B");
+        assert_eq!(default("network.right.slot_bytes"), "524416B");
         let larger = FILE.replace("directory = \"d\"", "directory = \"d\"\nmtu = \"256KiB\"");
         let cluster = Cluster::parse(&larger, ".").unwrap();
         let chosen = choices(&cluster, "main", &networks, true, &[0], &[]).unwrap();
