@@ -195,7 +195,7 @@ fn routes_between_two_nodes() {
     let folder = Folder::with(DEMO);
     let said = stdout(&madgate(&["routes"], &folder.cluster(), &["a1", "b0"]));
     assert!(
-        said.contains("a1  b0     64KiB  over left, gw, right"),
+        said.contains("a1  b0    512KiB  over left, gw, right"),
         "{said}"
     );
     let said = stdout(&madgate(
@@ -205,7 +205,7 @@ fn routes_between_two_nodes() {
     ));
     assert_eq!(
         said.trim_end(),
-        r#"{"routes":[{"channel":"main","from":"b0","to":"a1","hops":[{"network":"right","node":"gw"},{"network":"left","node":"a1"}],"fragment_bytes":65536}],"unlisted":0}"#
+        r#"{"routes":[{"channel":"main","from":"b0","to":"a1","hops":[{"network":"right","node":"gw"},{"network":"left","node":"a1"}],"fragment_bytes":524288}],"unlisted":0}"#
     );
 }
 
@@ -215,7 +215,7 @@ fn routes_between_all_places() {
     let said = stdout(&madgate(&["routes"], &folder.cluster(), &[]));
     assert_eq!(said.lines().count(), 5, "{said}");
     assert!(
-        said.contains("a[0-3]  b0         64KiB  over left, gw, right"),
+        said.contains("a[0-3]  b0        512KiB  over left, gw, right"),
         "{said}"
     );
 }

@@ -32,6 +32,8 @@
 //!
 //! [`Gather`] decides how much of what is certain to come is worth waiting for.
 //!
+//! How threads that wait for lanes get on with others says [`Crowd`], and [`Scheduling`] tells the system.
+//!
 //! [`Pooled`] is here because unsafe code is: memory for what lives as long as one message.
 //!
 //! Start reading in [`lane`](mod@lane), then [`tcp`](mod@tcp) (the simple one), then
@@ -54,6 +56,7 @@ pub mod poller;
 mod pooled;
 pub mod protocol;
 mod room;
+mod scheduling;
 pub mod shm;
 mod slot;
 mod spares;
@@ -73,4 +76,5 @@ pub use protocol::{
     Endpoint, EndpointError, HslTuning, Protocol, ShmTuning, TcpTuning, Tuning, check_memory,
     connect, largest_frame, listen, stays_in_memory,
 };
+pub use scheduling::Scheduling;
 pub use spares::Spares;

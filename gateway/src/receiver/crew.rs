@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::{self, Thread};
 
+use madgate_tm::Scheduling;
+
 use super::{Look, Receiver};
 use crate::engine::Engine;
 
@@ -58,8 +60,10 @@ impl Crew {
         // Each thread comes here once.
         let _ = post.thread.set(thread::current());
         let _watch = Watch { crew: self, index };
+        let mut scheduling = Scheduling::of_this_thread();
         let mut receiver = post.lock();
         while !engine.is_stopping() {
+            scheduling.set_batch(receiver.has_much());
             match receiver.look() {
                 Look::Progress => {
                     if receiver.is_loaded() {

@@ -47,8 +47,12 @@ const PIPES_KEPT: Duration = Duration::from_secs(1);
 /// Passes in a row that received something after which a network has much to do.
 const LOADED_PASSES: u32 = 4;
 
-/// How long a thread looks after its own network alone after that.
+/// How long a thread looks after its own network alone after that, and how long it is taken for granted that
+/// as much comes.
 const UNEASE: Duration = Duration::from_millis(10);
+
+/// What one call receives where much comes: more of it if the thread is not in a hurry.
+const MUCH_BYTES: usize = 64 << 10;
 
 /// Times that what a lost link still holds is read at most.
 const LAST_READS: usize = 64;
@@ -76,6 +80,8 @@ pub(crate) struct Receiver {
     loaded_passes: u32,
     /// When there will not have been much to do for a while.
     eased_at: Time,
+    /// Until when it is taken for granted that much comes at once, and its thread is scheduled for that.
+    much_until: Option<Time>,
     // What a turn uses, kept so that nothing is allocated.
     batches: Batches,
     /// The beginning of a frame while its batch is reclaimed; memory for a small one is kept.
@@ -130,6 +136,7 @@ impl Receiver {
             rounds: Rounds::default(),
             loaded_passes: 0,
             eased_at: Time(0),
+            much_until: None,
             batches,
             beginning: Vec::new(),
             pipes: Pipes::new(PIPES_MOST),
@@ -174,6 +181,8 @@ impl Receiver {
     /// Sleeps until something arrives, for `limit` at most, and receives it.
     fn sleep(&mut self, limit: Option<Duration>) {
         self.waits_for_slot = false;
+        let much = self.much_until.map(|until| until.since(self.engine.now()));
+        let limit = limit.into_iter().chain(much).min();
         if !self.look_at_descriptors(Some(limit)) && self.waits_for_slot {
             // What is to be received is there all the time: who reads the slots may need the processor.
             self.waiting.pause(self.passes, true);
@@ -198,6 +207,13 @@ impl Receiver {
     /// Whether something came in each of the last passes.
     const fn is_loaded(&self) -> bool {
         self.loaded_passes >= LOADED_PASSES
+    }
+
+    /// Whether much has come at once lately.
+    fn has_much(&mut self) -> bool {
+        let until = self.much_until;
+        self.much_until = until.filter(|until| self.engine.now() < *until);
+        self.much_until.is_some()
     }
 
     /// Whether there has not been much to do for a while.

@@ -6,9 +6,9 @@ use madgate_gtm::wire::{DESCRIPTOR_BYTES, Descriptor, Flags, HEADER_BYTES};
 use madgate_gtm::{Header, Time};
 use madgate_tm::Room;
 
-use super::Receiver;
 use super::input::Input;
 use super::straight::Begun;
+use super::{MUCH_BYTES, Receiver, UNEASE};
 use crate::counters::add;
 use crate::fault::Fault;
 use crate::instruments::Stage;
@@ -164,7 +164,10 @@ impl Receiver {
         input.gather.expect(&mut *input.receiver, certain, now);
     }
 
-    pub(super) fn note_received(&self, bytes: usize) {
+    pub(super) fn note_received(&mut self, bytes: usize) {
+        if bytes >= MUCH_BYTES && self.engine.settings.sched_batch {
+            self.much_until = Some(self.watch.time_of_batch() + UNEASE);
+        }
         let tally = &self.engine.networks[self.network].tally;
         add(&tally.receives, 1);
         add(

@@ -20,6 +20,7 @@ mod full_disk;
 mod lacking;
 mod pinned;
 mod resting;
+mod scheduled;
 mod slow_disk;
 mod sweep;
 mod tune;

@@ -170,6 +170,13 @@ fn frames_may_leave_one_by_one() {
 }
 
 #[test]
+fn receivers_may_take_the_processor_whenever_they_are_woken() {
+    for (left, right) in [("tcp", "tcp"), ("shm", "tcp")] {
+        there_and_back(left, right, "[gateway]\nsched_batch = false");
+    }
+}
+
+#[test]
 fn tcp_to_tcp_with_each_network_looked_after_by_its_own_thread() {
     let counters = there_and_back("tcp", "tcp", "[gateway]\nlookout = false");
     assert_eq!(leaves(&counters), 0);

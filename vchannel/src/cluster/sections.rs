@@ -389,6 +389,7 @@ fn read_gateway(top: &mut Fields<'_>, report: &mut Report) -> GatewaySettings {
         "handover",
         "gather",
         "lookout",
+        "sched_batch",
     ];
     let Some(mut fields) = Fields::open_value(value, "[gateway]", &keys, report) else {
         return settings;
@@ -444,6 +445,9 @@ fn read_gateway(top: &mut Fields<'_>, report: &mut Report) -> GatewaySettings {
     }
     if let Some(lookout) = fields.flag("lookout", report) {
         settings.lookout = lookout;
+    }
+    if let Some(sched_batch) = fields.flag("sched_batch", report) {
+        settings.sched_batch = sched_batch;
     }
     settings.wait = read_wait(&mut fields, report);
     settings

@@ -78,6 +78,9 @@ pub struct GatewaySettings {
     /// Whether one receiver looks after the networks of others while little comes. Default yes;
     /// never with `pin`.
     pub lookout: bool,
+    /// Whether receivers that have much to do leave the processor to those that run when they are woken
+    /// (`SCHED_BATCH`). Default yes.
+    pub sched_batch: bool,
 }
 
 /// The `[endpoint]` section: what a session of an application may use.
@@ -178,6 +181,7 @@ impl Default for GatewaySettings {
             handover: Handover::default(),
             gather: true,
             lookout: true,
+            sched_batch: true,
         }
     }
 }
