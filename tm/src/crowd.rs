@@ -34,7 +34,7 @@ const FORGOTTEN: u32 = 4;
 /// wait want the processor. Where one does, each look keeps it from what it has to do, which may
 /// be just what is waited for: it is better to yield after fewer. Where one computes, each yield
 /// costs its whole time slice, some milliseconds; who sleeps in the kernel instead is woken ahead
-/// of it.
+/// of it (but while it is [scheduled in batches](crate::Scheduling)).
 ///
 /// ```
 /// use madgate_tm::Crowd;

@@ -345,11 +345,12 @@ impl Default for ShmTuning {
 }
 
 /// How remote write is tuned. Memory is only taken from the system when it is first used. Control
-/// slots are used in turn, and so are buffers.
+/// slots are used in turn, and buffers as the slots of shared memory are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HslTuning {
     /// Bytes of the largest message of a bulk lane, and so the largest frame. Default: as with
-    /// shared memory.
+    /// shared memory; a card of libfabric's locks four times this for each slot, so that less may be better
+    /// there.
     pub bulk_slot_bytes: usize,
     /// Messages of a bulk lane that can be on their way. Default: as with shared memory.
     pub bulk_slots: usize,

@@ -86,7 +86,11 @@ mod tests {
     fn a_thread_is_scheduled_as_it_is_told() {
         // On a thread of its own.
         std::thread::spawn(|| {
-            assert_eq!(policy(), libc::SCHED_OTHER);
+            if policy() != libc::SCHED_OTHER {
+                assert!(std::env::var_os("CI").is_none(), "another policy");
+                eprintln!("skipped: this process has another scheduling policy than the usual one");
+                return;
+            }
             let mut scheduling = Scheduling::of_this_thread();
             for (is_batch, wanted) in [
                 (false, libc::SCHED_OTHER),

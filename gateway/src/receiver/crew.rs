@@ -80,6 +80,8 @@ impl Crew {
                         if self.leave(index) {
                             receiver.note_leave();
                             drop(receiver);
+                            // What it has to do when it is woken is not to wait.
+                            scheduling.set_batch(false);
                             post.wait();
                             receiver = post.lock();
                             continue;

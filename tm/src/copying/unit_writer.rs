@@ -55,7 +55,8 @@ impl Stores {
 pub(crate) const LARGE_BYTES: usize = 16 << 10;
 
 /// Large copies before the first that is timed: to touch memory for the first time takes longer than
-/// any copy, and slots are used in turn.
+/// any copy, and slots are used in turn, but for those that are used while others are with the peer. (These
+/// may be timed: what comes of it is over with the next trial.)
 const UNTIMED_FIRST: u32 = 100;
 
 /// Of so many large copies through the caches one is timed. No power of two, as numbers of slots are:

@@ -97,13 +97,13 @@ impl LaneReceiver for Arrivals {
 
 fn receiver(fixture: &Fixture, network: usize) -> Receiver {
     let engine = Arc::clone(&fixture.engine);
-    let (poller, batches) = (Poller::new().unwrap(), Batches::new(2, 1 << 16));
+    let (poller, batches) = (Poller::new().unwrap(), Batches::new(2, 1 << 20));
     Receiver::new(engine, network, poller, never(), batches)
 }
 
 #[test]
 fn small_frames_go_on_before_large_ones_that_come_after_them() {
-    let large = || {
+    let frame = |length: u32| {
         let (channel, source, destination) = (0, 2, 0);
         let flow = FlowKey {
             channel,
@@ -111,11 +111,12 @@ fn small_frames_go_on_before_large_ones_that_come_after_them() {
             destination,
         };
         let mut header = Header::new(Kind::Data, flow, 1);
-        header.length = 32 << 10;
-        let mut frame = header.to_bytes().to_vec();
-        frame.resize(header.frame_bytes(), 0);
-        frame
+        header.length = length;
+        let mut bytes = header.to_bytes().to_vec();
+        bytes.resize(header.frame_bytes(), 0);
+        bytes
     };
+    let large = || frame(32 << 10);
     let ping = || Header::echo(Kind::Ping, 1).to_control_frame().to_vec();
     let (urgent, bulk) = (LaneClass::Urgent, LaneClass::Bulk);
     for order in [[urgent, bulk], [bulk, urgent]] {
@@ -155,6 +156,10 @@ fn small_frames_go_on_before_large_ones_that_come_after_them() {
         both.lock().unwrap().endless = false;
         both.lock().unwrap().urgent.clear();
         turn(&[bulk; SLOTS_PER_TURN]);
+
+        // Nor by more bytes, however large slots are.
+        both.lock().unwrap().bulk = (0..100).map(|_| frame(512 << 10)).collect();
+        turn(&[bulk; SLOTS_PER_TURN / 8]);
     }
 }
 
