@@ -51,7 +51,8 @@ const LOADED_PASSES: u32 = 4;
 /// as much comes.
 const UNEASE: Duration = Duration::from_millis(10);
 
-/// What one call receives where much comes: more of it if the thread is not in a hurry.
+/// What is received at once shows that much comes if it is this much: a receiver that is not in a hurry finds
+/// more of it.
 const MUCH_BYTES: usize = 64 << 10;
 
 /// Times that what a lost link still holds is read at most.

@@ -23,12 +23,13 @@ use crate::instruments::Stage;
 use crate::intake::{Whole, copies_of};
 use crate::scan::{Item, run_of, scan};
 
-/// Slots that are taken from one lane before the others have their turn; those that hold several times
-/// [`TURN_BYTES`] count as several.
+/// Slots that are taken from one lane before the others have their turn; what is large
+/// [counts as several](COUNTED_BYTES).
 const SLOTS_PER_TURN: usize = 64;
 
-/// What one of these holds at most: a fragment of 64 KiB, its header, and a little.
-const TURN_BYTES: usize = (64 << 10) + (4 << 10);
+/// What counts as one of them holds less than this: a fragment of 64 KiB, its header, and a little. Others have a
+/// turn after 4 MiB or so, then, however large slots are.
+const COUNTED_BYTES: usize = (64 << 10) + (4 << 10);
 
 /// Times in a turn that large frames let small ones of their link pass.
 pub(super) const LEADS_PER_TURN: usize = 8;
@@ -78,7 +79,7 @@ impl Receiver {
                     break;
                 }
             };
-            left = left.saturating_sub(slot.len() / TURN_BYTES);
+            left = left.saturating_sub(slot.len() / COUNTED_BYTES);
             if !progress {
                 progress = true;
                 self.watch.end(Stage::Waiting);
