@@ -237,3 +237,43 @@ impl Input {
         length.saturating_sub(header.offset.saturating_add(payload))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::mpsc::channel;
+    use std::thread;
+    use std::time::Duration;
+
+    use crossbeam_channel::never;
+    use madgate_tm::Poller;
+
+    use super::*;
+    use crate::batch::Batches;
+    use crate::fixture::Fixture;
+
+    /// What the test gives up after: never the measure of anything.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_receiver_to_which_much_came_wakes_when_that_is_over_though_nothing_comes() {
+        let (told, tells) = channel();
+        thread::spawn(move || {
+            let fixture = Fixture::new();
+            let (engine, network) = (Arc::clone(&fixture.engine), fixture.link().network);
+            let (poller, batches) = (Poller::new().unwrap(), Batches::new(2, 1 << 16));
+            let mut receiver = Receiver::new(engine, network, poller, never(), batches);
+            receiver.note_received(MUCH_BYTES - 1);
+            assert!(receiver.much_until.is_none());
+            receiver.much_until = Some(receiver.engine.now() + UNEASE);
+            receiver.sleep(None);
+            while receiver.has_much() {
+                receiver.sleep(None);
+            }
+            receiver.note_received(MUCH_BYTES);
+            assert!(receiver.much_until.is_some());
+            told.send(()).unwrap();
+        });
+        tells.recv_timeout(PATIENCE).unwrap();
+    }
+}
