@@ -26,6 +26,12 @@ use super::Inner;
 /// How often it looks.
 const TICK: Duration = Duration::from_millis(1);
 
+/// The same while callers come all the time: each look takes a processor from somebody.
+const LONG_TICK: Duration = Duration::from_millis(4);
+
+/// They do when they have driven between so many looks, one after the other.
+const STEADY_LOOKS: u32 = 4;
+
 /// Ticks without a new call, with a caller inside, after which a session is forgotten.
 const TICKS_TO_FORGET: u32 = 50;
 
@@ -98,6 +104,7 @@ pub(super) fn forget(inner: &Inner) {
 
 fn run() {
     let mut is_empty = true;
+    let mut is_steady = false;
     loop {
         let mut coming = COMING.lock();
         while is_empty && coming.sessions.is_empty() {
@@ -105,9 +112,10 @@ fn run() {
             CAME.wait(&mut coming);
         }
         drop(coming);
-        thread::sleep(TICK);
+        thread::sleep(if is_steady { LONG_TICK } else { TICK });
         let mut watched = WATCHED.lock();
         watched.retain_mut(Watched::look);
+        is_steady = watched.iter().all(Watched::is_steady);
         // These are looked at when a whole tick has passed.
         watched.append(&mut COMING.lock().sessions);
         is_empty = watched.is_empty();
@@ -117,6 +125,8 @@ fn run() {
 /// A session whose progress thread rests, and how it was at the last tick.
 struct Watched {
     inner: Weak<Inner>,
+    /// Looks in a row before each of which callers have driven.
+    steady_looks: u32,
     quiet_ticks: u32,
     waits: u64,
     claimed: u64,
@@ -127,10 +137,17 @@ impl Watched {
         let core = inner.lock();
         Self {
             inner: Weak::clone(&inner.this),
+            steady_looks: 0,
             quiet_ticks: 0,
             waits: core.waits,
             claimed: core.messages_claimed,
         }
+    }
+
+    /// Whether it is soon enough to look again after some ticks: who has driven all the time leaves nothing
+    /// waiting for much longer than that once it stops.
+    const fn is_steady(&self) -> bool {
+        self.steady_looks >= STEADY_LOOKS
     }
 
     /// Returns whether it is to be looked at again.
@@ -145,6 +162,11 @@ impl Watched {
         let nobody_drives = core.waits == self.waits;
         let is_quiet = nobody_drives && core.messages_claimed == self.claimed;
         (self.waits, self.claimed) = (core.waits, core.messages_claimed);
+        self.steady_looks = if nobody_drives {
+            0
+        } else {
+            self.steady_looks.saturating_add(1)
+        };
         if core.callers > 0 {
             self.quiet_ticks = if is_quiet { self.quiet_ticks + 1 } else { 0 };
             let ticks = match core.claimed_when_forgotten {
