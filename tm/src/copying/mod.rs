@@ -3,6 +3,7 @@
 
 #![allow(unsafe_code)]
 
+mod fetching;
 mod streaming;
 mod unit_writer;
 

@@ -20,6 +20,7 @@ use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
 use super::copy_unit;
+use super::fetching::copy_fetching;
 use super::streaming::stream;
 
 /// How units of shared memory are stored where the other side reads them.
@@ -134,15 +135,15 @@ impl UnitWriter {
     #[inline(never)]
     unsafe fn copy_large(&mut self, from: NonNull<[u8]>, to: NonNull<[u8]>) {
         let length = from.len();
+        debug_assert_eq!(length, to.len());
+        let (from, to) = (from.cast::<u8>(), to.cast::<u8>());
         if self.next_goes_past() {
-            debug_assert_eq!(length, to.len());
-            let (from, to) = (from.cast::<u8>(), to.cast::<u8>());
             // SAFETY: as the caller promises.
             return unsafe { stream(from.as_ptr(), to.as_ptr(), length) };
         }
         let begun = self.is_timed().then(Instant::now);
         // SAFETY: as the caller promises.
-        unsafe { copy_unit(from, to) };
+        unsafe { copy_fetching(from.as_ptr(), to.as_ptr(), length) };
         if let Some(begun) = begun {
             self.note(length, begun.elapsed());
         }
