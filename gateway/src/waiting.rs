@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use madgate_gtm::Time;
-use madgate_tm::Crowd;
+use madgate_tm::{AdaptiveSpin, Crowd};
 use madgate_vchannel::cluster::{GatewaySettings, Handover, WaitPolicy};
 
 /// Passes over shared memory, which cost next to nothing, between two times that a spinning
@@ -76,32 +76,41 @@ impl Rounds {
 /// How long a thread goes on looking where something happened last.
 #[derive(Debug)]
 pub(crate) struct Waiting {
-    spin: Option<Duration>,
+    policy: WaitPolicy,
     crowd: Crowd,
 }
 
 impl Waiting {
     pub(crate) fn new(policy: WaitPolicy) -> Self {
-        let spin = match policy {
-            WaitPolicy::Sleep => Some(Duration::ZERO),
-            WaitPolicy::Adaptive { spin } => Some(spin),
-            WaitPolicy::Spin => None,
-        };
         Self {
-            spin,
+            policy,
             crowd: Crowd::default(),
         }
     }
 
+    /// For how long it is worth to look for what comes by one lane, as far as that is known yet.
+    pub(crate) fn new_spin(&self) -> AdaptiveSpin {
+        AdaptiveSpin::new(self.policy.longest_spin())
+    }
+
     /// Whether it is worth to look again at something that was active at `active`.
     pub(crate) fn is_worth_it(&self, active: Time, now: Time) -> bool {
-        self.spin
-            .is_none_or(|spin| now.since(active) < spin && !self.crowd.is_here())
+        self.is_within(self.policy.longest_spin(), active, now)
+    }
+
+    /// The same of a lane that is worth to be looked at for as long as `spin` says.
+    pub(crate) fn is_worth_its_spin(&self, spin: &AdaptiveSpin, active: Time, now: Time) -> bool {
+        self.is_within(spin.limit(), active, now)
+    }
+
+    fn is_within(&self, limit: Duration, active: Time, now: Time) -> bool {
+        self.policy == WaitPolicy::Spin || (now.since(active) < limit && !self.crowd.is_here())
     }
 
     /// Whether it does not look again without having been told, at least now.
     pub(crate) fn sleeps_at_once(&self) -> bool {
-        self.spin == Some(Duration::ZERO) || (self.spin.is_some() && self.crowd.is_here())
+        let spin = self.policy.longest_spin();
+        spin.is_zero() || (self.policy != WaitPolicy::Spin && self.crowd.is_here())
     }
 
     /// Passes over hot lanes that find nothing, between two looks at everything else.

@@ -32,7 +32,8 @@
 //!
 //! [`Gather`] decides how much of what is certain to come is worth waiting for.
 //!
-//! How threads that wait for lanes get on with others says [`Crowd`], and [`Scheduling`] tells the system.
+//! How long threads look before they sleep says [`AdaptiveSpin`]; how those that wait for lanes get on with
+//! others says [`Crowd`], and [`Scheduling`] tells the system.
 //!
 //! [`Pooled`] is here because unsafe code is: memory for what lives as long as one message.
 //!
@@ -60,6 +61,7 @@ mod scheduling;
 pub mod shm;
 mod slot;
 mod spares;
+mod spin;
 pub mod tcp;
 
 pub use copying::Stores;
@@ -78,3 +80,4 @@ pub use protocol::{
 };
 pub use scheduling::Scheduling;
 pub use spares::Spares;
+pub use spin::AdaptiveSpin;

@@ -6,7 +6,7 @@ use bytes::BytesMut;
 use madgate_gtm::Time;
 use madgate_gtm::transit::Lane;
 use madgate_gtm::wire::{AHEAD_BYTES, URGENT_FRAME_BYTES};
-use madgate_tm::{Gather, LaneClass, LaneReceiver, Shape};
+use madgate_tm::{AdaptiveSpin, Gather, LaneClass, LaneReceiver, Shape};
 
 use super::straight::Straight;
 use super::stream::Coming;
@@ -23,8 +23,10 @@ pub(super) struct Input {
     pub(super) is_static: bool,
     /// Whether it is looked at in each pass.
     pub(super) is_hot: bool,
-    /// When something came last.
+    /// When something came last,
     pub(super) active_at: Time,
+    /// and for how long it is worth to look for more.
+    pub(super) spin: AdaptiveSpin,
     /// Bulk lane of slots: the input of its link's small frames, where it costs next to nothing to see
     /// that there are none. They go on first, as what they lead should find its receiver prepared.
     pub(super) urgent: Option<usize>,
@@ -70,6 +72,7 @@ impl Input {
         receiver: Box<dyn LaneReceiver>,
         batch_bytes: usize,
         splices: bool,
+        spin: AdaptiveSpin,
         now: Time,
     ) -> Self {
         let (lane, largest_frame) = match class {
@@ -92,6 +95,7 @@ impl Input {
             is_static,
             is_hot: false,
             active_at: now,
+            spin,
             urgent: None,
             left_in_turn: 0,
             batch: None,

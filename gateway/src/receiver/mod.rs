@@ -252,7 +252,13 @@ impl Receiver {
         let mut at = 0;
         while let Some(&index) = self.hot.get(at) {
             let stays_hot = match &mut self.inputs[index] {
-                Some(input) if self.waiting.is_worth_it(input.active_at, now) => true,
+                Some(input)
+                    if self
+                        .waiting
+                        .is_worth_its_spin(&input.spin, input.active_at, now) =>
+                {
+                    true
+                }
                 // A lane that has failed says so when it is received from.
                 Some(input) => !input.receiver.arm().unwrap_or(false),
                 None => false,
@@ -281,19 +287,29 @@ impl Receiver {
             let Some(input) = &mut inputs[index] else {
                 return false;
             };
-            input.is_hot = input.is_static || waiting.is_worth_it(input.active_at, now);
+            input.is_hot =
+                input.is_static || waiting.is_worth_its_spin(&input.spin, input.active_at, now);
             input.is_hot
         });
+    }
+
+    /// Something has come.
+    fn note_arrival(&mut self, index: usize, now: Time) {
+        if let Some(input) = &mut self.inputs[index] {
+            input.spin.note(now.since(input.active_at));
+            input.active_at = now;
+        }
+        self.heat(index, now);
     }
 
     fn heat(&mut self, index: usize, now: Time) {
         let Some(input) = &mut self.inputs[index] else {
             return;
         };
-        input.active_at = now;
         // Large frames come in batches, each of which is worth being woken for.
+        let is_urgent = input.rules.lane == Lane::Urgent;
         let is_worth_it =
-            input.is_static || (input.rules.lane == Lane::Urgent && !self.waiting.sleeps_at_once());
+            input.is_static || (is_urgent && self.waiting.is_worth_its_spin(&input.spin, now, now));
         let is_hot = is_worth_it && input.gather.is_off();
         if is_hot != input.is_hot {
             input.is_hot = is_hot;
@@ -398,7 +414,7 @@ impl Receiver {
             }
         };
         if progress {
-            self.heat(index, self.watch.time_of_batch());
+            self.note_arrival(index, self.watch.time_of_batch());
         }
         self.note_deadlines(index);
         self.serve_touched();
@@ -500,6 +516,7 @@ impl Receiver {
             receiver,
             self.batches.capacity(),
             self.engine.settings.splice,
+            self.waiting.new_spin(),
             now,
         ));
         let is_static = input.is_static;

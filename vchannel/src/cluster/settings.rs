@@ -8,17 +8,29 @@ use std::time::Duration;
 pub enum WaitPolicy {
     /// Sleeps in the kernel at once: least processor time, longest latency.
     Sleep,
-    /// Looks again, yielding, for `spin`, then sleeps: the default. Sleeps at once where a thread
-    /// that computes wants the same processor.
+    /// Looks again, yielding, for as long as that has caught something lately, then sleeps: the default.
+    /// Sleeps at once where a thread that computes wants the same processor.
     Adaptive {
-        /// How long it looks before it sleeps.
+        /// How long it looks at most before it sleeps.
         spin: Duration,
     },
     /// Never sleeps. For machines with more processors than threads.
     Spin,
 }
 
-/// How long an adaptive wait looks before it sleeps, unless the file says otherwise.
+impl WaitPolicy {
+    /// How long it looks at most before it sleeps.
+    #[must_use]
+    pub const fn longest_spin(self) -> Duration {
+        match self {
+            Self::Sleep => Duration::ZERO,
+            Self::Adaptive { spin } => spin,
+            Self::Spin => Duration::MAX,
+        }
+    }
+}
+
+/// How long an adaptive wait looks at most before it sleeps, unless the file says otherwise.
 pub const DEFAULT_SPIN: Duration = Duration::from_micros(100);
 /// The longest spin of an adaptive wait.
 pub const MAX_SPIN: Duration = Duration::from_millis(10);

@@ -16,7 +16,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use crossbeam_channel::Receiver;
 use madgate_gtm::Time;
-use madgate_tm::{Crowd, LaneClass, LaneError, Poller, Ready};
+use madgate_tm::{AdaptiveSpin, Crowd, LaneClass, LaneError, Poller, Ready};
 
 use super::Inner;
 use super::followed::{Followed, Watched};
@@ -71,6 +71,8 @@ pub(crate) struct Driver {
     pub(super) deaf: Vec<(u32, InputError)>,
     /// Who else wants the processor of those that drive.
     pub(super) crowd: Crowd,
+    /// For how long it is worth to look before sleeping.
+    pub(super) spin: AdaptiveSpin,
 }
 
 /// How long a pass may wait for something to happen.
@@ -83,7 +85,8 @@ pub(crate) enum Patience {
 }
 
 impl Driver {
-    pub(crate) fn new(poller: Poller, events: Receiver<LinkEvent>) -> Self {
+    /// One that looks for `spin` at most before it sleeps.
+    pub(crate) fn new(poller: Poller, events: Receiver<LinkEvent>, spin: Duration) -> Self {
         Self {
             poller,
             inputs: Vec::new(),
@@ -108,6 +111,7 @@ impl Driver {
             writable: Vec::new(),
             deaf: Vec::new(),
             crowd: Crowd::default(),
+            spin: AdaptiveSpin::new(spin),
         }
     }
 

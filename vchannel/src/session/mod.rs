@@ -187,6 +187,7 @@ impl Session {
     ) -> Result<Self, OpenError> {
         let waker = poller.waker();
         let core = Core::new(Arc::clone(&cluster), node, incarnation);
+        let spin = core.settings().wait.longest_spin();
         let inner = Arc::new_cyclic(|this| Inner {
             cluster,
             node,
@@ -197,7 +198,7 @@ impl Session {
             takes_batches: core.settings().batches,
             core: Mutex::new(core),
             changed: Condvar::new(),
-            driver: Mutex::new(Driver::new(poller, events)),
+            driver: Mutex::new(Driver::new(poller, events, spin)),
             ordering: Mutex::new(()),
             waker,
             pool: pool::BufferPool::new(),

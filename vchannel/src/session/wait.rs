@@ -129,7 +129,7 @@ impl Inner {
                 self.look_again(driver, goal);
             }
             if busy {
-                quiet.reset();
+                quiet.end(driver);
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return;
@@ -230,6 +230,10 @@ impl Inner {
 pub(super) struct Quiet {
     policy: WaitPolicy,
     since: Option<Instant>,
+    /// How long it had lasted at the last look at the clock.
+    lasted: Duration,
+    /// Whether it outlasted what it was worth to look for.
+    has_slept: bool,
     passes: u32,
 }
 
@@ -238,19 +242,29 @@ impl Quiet {
         Self {
             policy,
             since: None,
+            lasted: Duration::ZERO,
+            has_slept: false,
             passes: 0,
         }
     }
 
-    fn reset(&mut self) {
-        self.since = None;
-        self.passes = 0;
+    /// Something has happened.
+    fn end(&mut self, driver: &mut Driver) {
+        if let Some(since) = self.since {
+            let lasted = if self.has_slept {
+                since.elapsed()
+            } else {
+                self.lasted
+            };
+            driver.spin.note(lasted);
+        }
+        *self = Self::new(self.policy);
     }
 
     fn patience(&mut self, deadline: Option<Instant>, driver: &mut Driver) -> Patience {
         let spin = match self.policy {
             WaitPolicy::Spin => Some(Duration::MAX),
-            WaitPolicy::Adaptive { spin } if !driver.crowd.is_here() => Some(spin),
+            WaitPolicy::Adaptive { .. } if !driver.crowd.is_here() => Some(driver.spin.limit()),
             WaitPolicy::Sleep | WaitPolicy::Adaptive { .. } => None,
         };
         self.passes += 1;
@@ -265,12 +279,14 @@ impl Quiet {
             }
             let now = Instant::now();
             let since = *self.since.get_or_insert(now);
-            if now - since < spin {
+            self.lasted = now - since;
+            if self.lasted < spin {
                 if self.passes > per_yield {
                     driver.crowd.yield_now();
                 }
                 return Patience::None;
             }
+            self.has_slept = true;
         }
         let rest = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         Patience::Sleep(rest)

@@ -196,7 +196,8 @@ fn what_came_before_a_lane_ended_is_taken_in() {
     let ping = Header::echo(Kind::Ping, 1).to_control_frame();
     let lane = Box::new(SlotReceiver::new([ping.to_vec()]));
     let (class, now) = (LaneClass::Urgent, Time(0));
-    let mut input = Input::new(Arc::clone(&link), class, lane, 1 << 16, false, now);
+    let spin = receiver.waiting.new_spin();
+    let mut input = Input::new(Arc::clone(&link), class, lane, 1 << 16, false, spin, now);
     let received = receiver.receive_slots(&mut input);
     assert!(matches!(received, Err(Fault::Lane(LaneError::Closed))));
     // It is answered.

@@ -21,6 +21,7 @@ use super::super::input::{Input, InputError};
 use super::super::tests::{hear, pair, pair_tuned, say, unknown_link};
 use super::pace::HOT_PASSES;
 use super::{Driver, Patience};
+use crate::cluster::DEFAULT_SPIN;
 
 /// A lane whose peer has sent some slots and gone.
 #[derive(Debug)]
@@ -81,7 +82,7 @@ impl LaneReceiver for Ending {
 /// A driver beside the session's own, for links that no conductor knows of.
 fn other_driver() -> Driver {
     let (_, events) = crossbeam_channel::bounded(1);
-    Driver::new(Poller::new().unwrap(), events)
+    Driver::new(Poller::new().unwrap(), events, DEFAULT_SPIN)
 }
 
 #[test]
