@@ -164,6 +164,8 @@ pub struct NetworkCounters {
     pub sleeps: u64,
     /// Times that the receiver left the network to the lookout.
     pub leaves: u64,
+    /// Times that the thread of another network received for the receiver's own.
+    pub stand_ins: u64,
     /// Times that the sender slept.
     pub sender_sleeps: u64,
     /// Times that a link was given to the sender's thread.
@@ -199,6 +201,7 @@ impl NetworkCounters {
             (&mut period.held_back, before.held_back),
             (&mut period.sleeps, before.sleeps),
             (&mut period.leaves, before.leaves),
+            (&mut period.stand_ins, before.stand_ins),
             (&mut period.sender_sleeps, before.sender_sleeps),
             (&mut period.handed_over, before.handed_over),
         ]);
@@ -246,6 +249,7 @@ pub(crate) struct NetworkTally {
     pub(crate) held_back: AtomicU64,
     pub(crate) sleeps: AtomicU64,
     pub(crate) leaves: AtomicU64,
+    pub(crate) stand_ins: AtomicU64,
 }
 
 impl NetworkTally {
@@ -263,6 +267,7 @@ impl NetworkTally {
             held_back: read(&self.held_back),
             sleeps: read(&self.sleeps),
             leaves: read(&self.leaves),
+            stand_ins: read(&self.stand_ins),
             ..NetworkCounters::default()
         }
     }

@@ -23,7 +23,7 @@ use crate::receiver::Receiver;
 use crate::receiver::crew::Crew;
 use crate::router::Router;
 use crate::sender::Sender;
-use crate::waiting::{has_lookout, sleepless};
+use crate::waiting::sleepless;
 
 /// The least part of a gateway's memory that must be left for promises when its receivers'
 /// batches have theirs.
@@ -194,7 +194,7 @@ impl Gateway {
             ));
             senders.push(Sender::new(Arc::clone(&engine), network, sender, handovers));
         }
-        let crew = Arc::new(Crew::new(receivers, has_lookout(&engine.settings)));
+        let crew = Arc::new(Crew::new(receivers, &engine.settings)?);
         for (network, sender) in senders.into_iter().enumerate() {
             let name = &engine.networks[network].name;
             let (crew, its_engine) = (Arc::clone(&crew), Arc::clone(&engine));

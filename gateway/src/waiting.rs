@@ -29,6 +29,12 @@ pub(crate) const fn has_lookout(settings: &GatewaySettings) -> bool {
     settings.lookout && settings.pin.is_empty()
 }
 
+/// Whether receivers stand in for each other. Not for threads that are told where to run: that is what they
+/// would get around.
+pub(crate) const fn has_deputies(settings: &GatewaySettings) -> bool {
+    settings.deputies && settings.pin.is_empty()
+}
+
 /// How many threads of an engine between so many networks never sleep, while little comes: all of
 /// them where that is how they wait, and else those of networks of which `deaf` never tell.
 pub(crate) fn sleepless(settings: &GatewaySettings, networks: usize, deaf: usize) -> usize {
@@ -187,6 +193,36 @@ mod tests {
         // The other one computes: it would keep the processor for long each time.
         waiting.crowd.note_yield(Duration::from_millis(3));
         assert_eq!(counts(&waiting), ([32, 1], 16));
+    }
+
+    #[test]
+    fn a_lane_by_which_things_come_late_is_not_looked_at_for_long() {
+        let (now, late) = (Time(1 << 40), 10 * DEFAULT_SPIN);
+        let soon = Time(now.0 - 1000);
+        for (policy, at_first, at_last) in [
+            (WaitPolicy::Sleep, false, false),
+            (WaitPolicy::default(), true, false),
+            (WaitPolicy::Spin, true, true),
+        ] {
+            let waiting = Waiting::new(policy);
+            let mut spin = waiting.new_spin();
+            let is_worth_it = |spin: &_| waiting.is_worth_its_spin(spin, soon, now);
+            assert_eq!(is_worth_it(&spin), at_first, "{policy:?}");
+            (0..100).for_each(|_| spin.note(late));
+            assert_eq!(is_worth_it(&spin), at_last, "{policy:?}");
+            // Whatever comes by others.
+            assert_eq!(waiting.is_worth_it(soon, now), at_first, "{policy:?}");
+            assert!(!waiting.is_worth_it(Time(0), now) || policy == WaitPolicy::Spin);
+        }
+    }
+
+    #[test]
+    fn who_is_pinned_is_not_stood_in_for() {
+        let settings = GatewaySettings::default();
+        assert!(has_deputies(&settings) && has_lookout(&settings));
+        let pin = vec![0];
+        let pinned = GatewaySettings { pin, ..settings };
+        assert!(!has_deputies(&pinned) && !has_lookout(&pinned));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
@@ -87,8 +87,9 @@ impl From<Event> for Ready {
 ///   descriptor must be removed before it is closed, and can be in a poller once.
 /// - **Wait**: [`wait`](Self::wait), then look at one's own queues *after* it, because a
 ///   [`Waker`] only says that there is something to look at.
+/// - **In another one**: it is readable itself while something in it is ready
+///   ([`waits_elsewhere`](Self::waits_elsewhere)).
 pub struct Poller {
-    epoll: OwnedFd,
     waker: Waker,
     ready: Vec<Ready>,
 }
@@ -108,9 +109,9 @@ impl Poller {
             EventFlags::IN,
         )?;
         Ok(Self {
-            epoll,
             waker: Waker {
                 shared: Arc::new(WakeState {
+                    epoll,
                     bell,
                     state: AtomicU8::new(AWAKE),
                 }),
@@ -132,7 +133,7 @@ impl Poller {
             ));
         }
         Ok(epoll::add(
-            &self.epoll,
+            &self.waker.shared.epoll,
             source,
             EventData::new_u64(token),
             interest.flags(),
@@ -151,7 +152,7 @@ impl Poller {
             ));
         }
         Ok(epoll::modify(
-            &self.epoll,
+            &self.waker.shared.epoll,
             source,
             EventData::new_u64(token),
             interest.flags(),
@@ -163,7 +164,7 @@ impl Poller {
     /// # Errors
     /// When it is not in this poller.
     pub fn remove(&self, source: impl AsFd) -> io::Result<()> {
-        Ok(epoll::delete(&self.epoll, source)?)
+        Ok(epoll::delete(&self.waker.shared.epoll, source)?)
     }
 
     /// Waits until something is ready, somebody wakes this poller, or `timeout` passes
@@ -189,7 +190,8 @@ impl Poller {
         let timeout = timeout.map(timespec).transpose()?;
         // On the stack: an event may hold a pointer, which would keep the poller on its thread.
         let mut events = [const { MaybeUninit::<Event>::uninit() }; EVENTS_PER_WAIT];
-        let waited = epoll::wait(&self.epoll, &mut events[..], timeout.as_ref());
+        let epoll = &self.waker.shared.epoll;
+        let waited = epoll::wait(epoll, &mut events[..], timeout.as_ref());
         // A swap, not a store: what was queued before a wake-up that this consumes must be
         // visible to the caller, who looks at its queues next.
         state.swap(AWAKE, Ordering::SeqCst);
@@ -208,10 +210,26 @@ impl Poller {
         Ok(&self.ready)
     }
 
+    /// Says that who waits on this one waits on another one now, which this one is in: a [`Waker`] makes
+    /// it readable. The next [`wait`](Self::wait) ends that, whichever thread it is of. Returns whether
+    /// it is so: not after a wake-up that nobody has looked at, which comes first.
+    #[must_use]
+    pub fn waits_elsewhere(&self) -> bool {
+        let state = &self.waker.shared.state;
+        let said = state.compare_exchange(AWAKE, ASLEEP, Ordering::SeqCst, Ordering::SeqCst);
+        said != Err(TOLD)
+    }
+
     /// A handle that other threads wake this poller with.
     #[must_use]
     pub fn waker(&self) -> Waker {
         self.waker.clone()
+    }
+}
+
+impl AsFd for Poller {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.waker.shared.epoll.as_fd()
     }
 }
 
@@ -245,6 +263,7 @@ pub struct Waker {
 
 #[derive(Debug)]
 struct WakeState {
+    epoll: OwnedFd,
     bell: OwnedFd,
     state: AtomicU8,
 }
@@ -258,6 +277,36 @@ impl Waker {
             // A full counter rings too, so that a failure means nothing.
             let _ = rustix::io::write(&self.shared.bell, &1_u64.to_ne_bytes());
         }
+    }
+
+    /// As [`Poller::add`] with no interest: what the poller is woken [once](Self::wake_once_for) for when it
+    /// is told so.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn add(&self, source: impl AsFd) -> io::Result<()> {
+        let (epoll, nothing) = (&self.shared.epoll, Interest::None.flags());
+        let token = EventData::new_u64(WAKE_TOKEN);
+        Ok(epoll::add(epoll, source, token, nothing)?)
+    }
+
+    /// As [`Poller::remove`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn remove(&self, source: impl AsFd) -> io::Result<()> {
+        Ok(epoll::delete(&self.shared.epoll, source)?)
+    }
+
+    /// Has the poller report `source`, which is in it, with `token` (any number but `u64::MAX`) as soon as
+    /// there is something to read, and then no longer, until it is told so again.
+    ///
+    /// # Errors
+    /// When it is not in the poller.
+    pub fn wake_once_for(&self, source: impl AsFd, token: u64) -> io::Result<()> {
+        let (epoll, once) = (&self.shared.epoll, EventFlags::IN | EventFlags::ONESHOT);
+        let token = EventData::new_u64(token);
+        Ok(epoll::modify(epoll, source, token, once)?)
     }
 }
 
@@ -316,6 +365,62 @@ mod tests {
         poller.remove(&far).unwrap();
         assert_eq!(poller.wait(NOW).unwrap(), []);
         assert!(poller.remove(&far).is_err());
+    }
+
+    #[test]
+    fn what_is_in_another_poller_is_told_of_there_once_for_each_time_that_somebody_asks() {
+        let (mut near, far) = UnixStream::pair().unwrap();
+        let mut inner = Poller::new().unwrap();
+        let mut outer = Poller::new().unwrap();
+        let waker = outer.waker();
+        inner.add(&far, 1, Interest::Readable).unwrap();
+        assert!(waker.wake_once_for(&inner, 2).is_err(), "not in there");
+        waker.add(&inner).unwrap();
+        near.write_all(b"x").unwrap();
+        assert_eq!(outer.wait(NOW).unwrap(), [], "nobody has asked");
+        for _ in 0..2 {
+            waker.wake_once_for(&inner, 2).unwrap();
+            let ready = outer.wait(None).unwrap();
+            assert_eq!((ready.len(), ready[0].token), (1, 2));
+            assert_eq!(outer.wait(NOW).unwrap(), [], "once");
+        }
+        assert_eq!(
+            inner.wait(NOW).unwrap().len(),
+            1,
+            "it is there all the time"
+        );
+        waker.wake_once_for(&inner, 2).unwrap();
+        waker.remove(&inner).unwrap();
+        assert_eq!(outer.wait(NOW).unwrap(), []);
+        assert!(waker.remove(&inner).is_err());
+    }
+
+    #[test]
+    fn who_waits_elsewhere_is_woken_there() {
+        let mut inner = Poller::new().unwrap();
+        let mut outer = Poller::new().unwrap();
+        outer.add(&inner, 1, Interest::Readable).unwrap();
+        let waker = inner.waker();
+        // Told before: it is to look first.
+        waker.wake();
+        assert!(!inner.waits_elsewhere());
+        assert_eq!(outer.wait(NOW).unwrap(), []);
+        assert_eq!(inner.wait(None).unwrap(), []);
+
+        for _ in 0..2 {
+            assert!(inner.waits_elsewhere());
+            assert!(inner.waits_elsewhere(), "still");
+            waker.wake();
+            assert_eq!(outer.wait(None).unwrap()[0].token, 1);
+            assert!(!inner.waits_elsewhere(), "nobody has looked");
+            assert_eq!(inner.wait(None).unwrap(), []);
+            assert_eq!(outer.wait(NOW).unwrap(), []);
+        }
+        // Who has looked waits no longer, and is told without a system call.
+        assert!(inner.waits_elsewhere());
+        assert_eq!(inner.wait(NOW).unwrap(), []);
+        waker.wake();
+        assert_eq!(outer.wait(NOW).unwrap(), []);
     }
 
     #[test]

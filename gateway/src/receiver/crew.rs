@@ -1,19 +1,25 @@
-//! The receivers of a gateway, one thread each, and the lookout among them.
+//! The receivers of a gateway, one thread each, and how they look after each other's networks.
 //!
 //! Threads that look again and again for what may arrive take turns on the processors with
 //! those that they wait for. While little comes, one of them is enough: the first that begins
 //! to look so becomes the *lookout*, and others leave their networks to it and sleep. A network
 //! goes back to its own thread as soon as it has much to do, or nothing for so long that its
 //! thread may sleep until the kernel tells.
+//!
+//! While much comes, one may be too few ([`deputy`](super::deputy)).
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::{self, Thread};
+use std::{io, iter};
 
 use madgate_tm::Scheduling;
+use madgate_vchannel::cluster::GatewaySettings;
 
+use super::deputy::{Berth, Much};
 use super::{Look, Receiver};
 use crate::engine::Engine;
+use crate::waiting::{has_deputies, has_lookout};
 
 /// No thread is the lookout.
 const NOBODY: usize = usize::MAX;
@@ -21,37 +27,56 @@ const NOBODY: usize = usize::MAX;
 /// All receivers of a gateway.
 #[derive(Debug)]
 pub(crate) struct Crew {
-    posts: Box<[Post]>,
+    pub(super) posts: Box<[Post]>,
     /// Which thread is the lookout.
     lookout: AtomicUsize,
     /// Whether there may be one.
     has_lookout: bool,
+    /// Whether a thread is scheduled in batches while much comes.
+    is_batched: bool,
 }
 
 /// One network's receiver.
 #[derive(Debug)]
-struct Post {
+pub(super) struct Post {
     /// Locked by whoever looks after it, for as long as that is one thread.
     receiver: Mutex<Receiver>,
     /// Whether its own thread has left it to the lookout.
     is_left: AtomicBool,
     thread: OnceLock<Thread>,
+    /// Where its thread sleeps while much comes, if there are deputies.
+    pub(super) berth: Option<Berth>,
+    /// Whether much comes by it, and its deputy may be asked to stand in.
+    pub(super) has_much: AtomicBool,
 }
 
 impl Crew {
-    /// Receivers that are looked after by the threads that [`run`](Self::run) them; with
-    /// `has_lookout`, by one for others now and then.
-    pub(crate) fn new(receivers: Vec<Receiver>, has_lookout: bool) -> Self {
-        let post = |receiver| Post {
+    /// Receivers that are looked after by the threads that [`run`](Self::run) them; where the settings say
+    /// so, by one for others now and then.
+    ///
+    /// # Errors
+    /// When the process may not open more descriptors (deputies take two for each network).
+    pub(crate) fn new(receivers: Vec<Receiver>, settings: &GatewaySettings) -> io::Result<Self> {
+        let berths = if has_deputies(settings) && receivers.len() > 1 {
+            let berths = receivers.iter().map(|_| Berth::new().map(Some));
+            berths.collect::<io::Result<_>>()?
+        } else {
+            Vec::new()
+        };
+        let berths = berths.into_iter().chain(iter::repeat_with(|| None));
+        let post = |(receiver, berth)| Post {
             receiver: Mutex::new(receiver),
             is_left: AtomicBool::new(false),
             thread: OnceLock::new(),
+            berth,
+            has_much: AtomicBool::new(false),
         };
-        Self {
-            posts: receivers.into_iter().map(post).collect(),
+        Ok(Self {
+            posts: receivers.into_iter().zip(berths).map(post).collect(),
             lookout: AtomicUsize::new(NOBODY),
-            has_lookout,
-        }
+            has_lookout: has_lookout(settings),
+            is_batched: settings.sched_batch,
+        })
     }
 
     /// Receives for one network until the engine stops.
@@ -62,8 +87,10 @@ impl Crew {
         let _watch = Watch { crew: self, index };
         let mut scheduling = Scheduling::of_this_thread();
         let mut receiver = post.lock();
+        let mut much = Much::default();
         while !engine.is_stopping() {
-            scheduling.set_batch(receiver.has_much());
+            self.look_for_much(index, &mut receiver, &mut much);
+            scheduling.set_batch(much.is_near() && self.is_batched);
             match receiver.look() {
                 Look::Progress => {
                     if receiver.is_loaded() {
@@ -79,6 +106,7 @@ impl Crew {
                     if receiver.is_at_ease() {
                         if self.leave(index) {
                             receiver.note_leave();
+                            self.forget_much(index, &receiver, &mut much);
                             drop(receiver);
                             // What it has to do when it is woken is not to wait.
                             scheduling.set_batch(false);
@@ -92,6 +120,22 @@ impl Crew {
                 }
                 Look::Idle(limit) => {
                     self.step_down(index);
+                    if much.has_berth()
+                        && let Some(berth) = &post.berth
+                        && let Some(limit) = receiver.sleeps_elsewhere(limit)
+                    {
+                        self.ask_deputy(index, &receiver, &much);
+                        drop(receiver);
+                        let is_asked = berth.sleep(limit);
+                        receiver = post.lock();
+                        receiver.wake();
+                        if is_asked {
+                            drop(receiver);
+                            self.stand_in(index);
+                            receiver = post.lock();
+                        }
+                        continue;
+                    }
                     receiver.sleep(limit);
                 }
             }
@@ -198,7 +242,7 @@ impl Post {
         self.receiver.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn try_lock(&self) -> Option<MutexGuard<'_, Receiver>> {
+    pub(super) fn try_lock(&self) -> Option<MutexGuard<'_, Receiver>> {
         match self.receiver.try_lock() {
             Ok(receiver) => Some(receiver),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),

@@ -3,7 +3,8 @@
 //! It waits on every lane of its network, reads what is there in batches, takes the frames in
 //! (see [`intake`](crate::intake)), and sends on what it can at once. Lanes that were active
 //! a moment ago are *hot*: they are looked at again and again before the thread sleeps. While
-//! little comes, one thread looks at those of others too ([`crew`]).
+//! little comes, one thread looks at those of others too ([`crew`]); while much does, threads stand in for
+//! each other ([`deputy`]).
 //!
 //! ```text
 //!          ┌ stream.rs    sockets: batches of many frames
@@ -13,6 +14,7 @@
 //! ```
 
 pub(crate) mod crew;
+mod deputy;
 mod input;
 mod memory;
 mod slots;
@@ -181,13 +183,46 @@ impl Receiver {
 
     /// Sleeps until something arrives, for `limit` at most, and receives it.
     fn sleep(&mut self, limit: Option<Duration>) {
-        self.waits_for_slot = false;
+        let limit = self.longest_sleep(limit);
+        self.receive_ready(Some(limit));
+    }
+
+    /// Whether its thread may sleep without it, so that others have it meanwhile: for how long.
+    #[allow(
+        clippy::option_option,
+        reason = "not at all, for some time, or without limit"
+    )]
+    fn sleeps_elsewhere(&mut self, limit: Option<Duration>) -> Option<Option<Duration>> {
+        // What waits for a slot would wake it, and others, all the time; and to pass bytes on that nobody
+        // has to copy is so little work that it is better done in one place.
+        let is_no_use = self.waits_for_slot || self.pipes.are_there();
+        if is_no_use || !self.poller.waits_elsewhere() {
+            return None;
+        }
+        add(&self.hub().tally.sleeps, 1);
+        Some(self.longest_sleep(limit))
+    }
+
+    /// Receives what has arrived while nobody waited with it. Whether there was anything.
+    fn wake(&mut self) -> bool {
+        self.receive_ready(None)
+    }
+
+    fn longest_sleep(&self, limit: Option<Duration>) -> Option<Duration> {
         let much = self.much_until.map(|until| until.since(self.engine.now()));
-        let limit = limit.into_iter().chain(much).min();
-        if !self.look_at_descriptors(Some(limit)) && self.waits_for_slot {
+        let pipes = self.pipes.are_there().then_some(PIPES_KEPT);
+        limit.into_iter().chain(much).chain(pipes).min()
+    }
+
+    #[allow(clippy::option_option, reason = "as of what it calls")]
+    fn receive_ready(&mut self, sleep: Option<Option<Duration>>) -> bool {
+        self.waits_for_slot = false;
+        let progress = self.look_at_descriptors(sleep);
+        if !progress && self.waits_for_slot {
             // What is to be received is there all the time: who reads the slots may need the processor.
             self.waiting.pause(self.passes, true);
         }
+        progress
     }
 
     /// Lets others run between two looks.
@@ -326,6 +361,11 @@ impl Receiver {
         add(&self.hub().tally.leaves, 1);
     }
 
+    /// Another thread has received for its own.
+    pub(crate) fn note_stand_in(&self) {
+        add(&self.hub().tally.stand_ins, 1);
+    }
+
     /// Looks which descriptors are ready, after `sleep` at most; receives from those.
     #[allow(
         clippy::option_option,
@@ -337,8 +377,7 @@ impl Receiver {
             None => Some(Duration::ZERO),
             Some(limit) => {
                 add(&self.hub().tally.sleeps, 1);
-                let limit = limit.into_iter();
-                limit.chain(has_pipes.then_some(PIPES_KEPT)).min()
+                limit
             }
         };
         self.ready.clear();

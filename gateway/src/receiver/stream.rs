@@ -165,7 +165,7 @@ impl Receiver {
     }
 
     pub(super) fn note_received(&mut self, bytes: usize) {
-        if bytes >= MUCH_BYTES && self.engine.settings.sched_batch {
+        if bytes >= MUCH_BYTES {
             self.much_until = Some(self.watch.time_of_batch() + UNEASE);
         }
         let tally = &self.engine.networks[self.network].tally;

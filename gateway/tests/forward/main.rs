@@ -177,6 +177,42 @@ fn receivers_may_take_the_processor_whenever_they_are_woken() {
 }
 
 #[test]
+fn receivers_stand_in_for_each_other_while_much_comes_unless_the_file_says_otherwise() {
+    let much = [1 << 20; 20];
+    for (left, right) in [("shm", "tcp"), ("tcp", "shm"), ("tcp", "tcp")] {
+        for settings in ["", "deputies = false", "pin = [0]"] {
+            // Nobody stands in for who only passes pipes on.
+            let world = World::two(
+                left,
+                right,
+                &format!("[gateway]\nsplice = false\n{settings}"),
+            );
+            let gateway = world.gateway("gw");
+            let (a, b) = (world.node_of("a0"), world.node_of("b0"));
+            let stand_ins = || {
+                let networks = gateway.counters().networks;
+                networks.iter().map(|of| of.stand_ins).sum::<u64>()
+            };
+            let (mut first, count) = (0, u64::try_from(much.len()).unwrap());
+            world.wait_until("a thread stood in for another", || {
+                thread::scope(|scope| {
+                    scope.spawn(|| send_from(&a, "b0", first, &much));
+                    scope.spawn(|| receive_from(&b, first, &much));
+                });
+                first += count;
+                // A lone message in between, which nobody is asked to look for.
+                send_all(&b, "a0", &[8]);
+                receive_all(&a, &[8]);
+                !settings.is_empty() || stand_ins() > 0
+            });
+            if !settings.is_empty() {
+                assert_eq!(stand_ins(), 0, "{settings}");
+            }
+        }
+    }
+}
+
+#[test]
 fn tcp_to_tcp_with_each_network_looked_after_by_its_own_thread() {
     let counters = there_and_back("tcp", "tcp", "[gateway]\nlookout = false");
     assert_eq!(leaves(&counters), 0);

@@ -389,6 +389,7 @@ fn read_gateway(top: &mut Fields<'_>, report: &mut Report) -> GatewaySettings {
         "handover",
         "gather",
         "lookout",
+        "deputies",
         "sched_batch",
     ];
     let Some(mut fields) = Fields::open_value(value, "[gateway]", &keys, report) else {
@@ -445,6 +446,9 @@ fn read_gateway(top: &mut Fields<'_>, report: &mut Report) -> GatewaySettings {
     }
     if let Some(lookout) = fields.flag("lookout", report) {
         settings.lookout = lookout;
+    }
+    if let Some(deputies) = fields.flag("deputies", report) {
+        settings.deputies = deputies;
     }
     if let Some(sched_batch) = fields.flag("sched_batch", report) {
         settings.sched_batch = sched_batch;

@@ -90,6 +90,9 @@ pub struct GatewaySettings {
     /// Whether one receiver looks after the networks of others while little comes. Default yes;
     /// never with `pin`.
     pub lookout: bool,
+    /// Whether, while much comes by a network, the receiver of the next one receives by it too where its
+    /// own thread waits for a processor. Default yes; never with `pin`.
+    pub deputies: bool,
     /// Whether receivers that have much to do leave the processor to those that run when they are woken
     /// (`SCHED_BATCH`). Default yes.
     pub sched_batch: bool,
@@ -193,6 +196,7 @@ impl Default for GatewaySettings {
             handover: Handover::default(),
             gather: true,
             lookout: true,
+            deputies: true,
             sched_batch: true,
         }
     }

@@ -292,3 +292,72 @@ impl Quiet {
         Patience::Sleep(rest)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use madgate_tm::Poller;
+
+    use super::*;
+
+    const LATE: Duration = Duration::from_millis(10);
+
+    fn driver(policy: WaitPolicy) -> Driver {
+        let (_, events) = crossbeam_channel::unbounded();
+        Driver::new(Poller::new().unwrap(), events, policy.longest_spin())
+    }
+
+    /// One that has lasted so long, and was slept through or not.
+    fn lasted(policy: WaitPolicy, lasted: Duration, has_slept: bool) -> Quiet {
+        Quiet {
+            since: Some(Instant::now().checked_sub(lasted).unwrap()),
+            lasted: if has_slept { Duration::ZERO } else { lasted },
+            has_slept,
+            ..Quiet::new(policy)
+        }
+    }
+
+    #[test]
+    fn who_is_kept_waiting_each_time_sleeps_at_once_until_something_comes_soon() {
+        let policy = WaitPolicy::default();
+        let mut driver = driver(policy);
+        let first = |driver: &mut Driver| Quiet::new(policy).patience(None, driver);
+        for _ in 0..100 {
+            assert!(!driver.crowd.is_here());
+            assert_eq!(
+                first(&mut driver) == Patience::None,
+                !driver.spin.limit().is_zero()
+            );
+            lasted(policy, LATE, true).end(&mut driver);
+        }
+        assert_eq!(first(&mut driver), Patience::Sleep(None));
+        lasted(policy, Duration::from_micros(20), false).end(&mut driver);
+        assert_eq!(driver.spin.limit(), Duration::from_micros(80));
+        assert_eq!(first(&mut driver), Patience::None);
+    }
+
+    #[test]
+    fn who_sleeps_or_spins_always_goes_on_to() {
+        for (policy, patience) in [
+            (WaitPolicy::Sleep, Patience::Sleep(None)),
+            (WaitPolicy::Spin, Patience::None),
+        ] {
+            let mut driver = driver(policy);
+            for _ in 0..100 {
+                let mut quiet = Quiet::new(policy);
+                assert_eq!(quiet.patience(None, &mut driver), patience, "{policy:?}");
+                lasted(policy, LATE, false).end(&mut driver);
+            }
+        }
+    }
+
+    #[test]
+    fn a_wait_that_has_been_slept_through_is_over_when_something_comes() {
+        let policy = WaitPolicy::default();
+        let mut driver = driver(policy);
+        let mut quiet = lasted(policy, LATE, false);
+        while quiet.patience(None, &mut driver) == Patience::None {}
+        assert!(quiet.has_slept && quiet.since.is_some());
+        quiet.end(&mut driver);
+        assert!(!quiet.has_slept && quiet.since.is_none());
+    }
+}

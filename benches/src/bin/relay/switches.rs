@@ -25,7 +25,7 @@ const fn switch(path: &'static str, settings: &'static [&'static str]) -> Switch
 }
 
 /// Those that there are between TCP and TCP.
-const SWITCHES: [Switch; 20] = [
+const SWITCHES: [Switch; 21] = [
     // A batch holds a frame at least.
     switch(
         "no batches",
@@ -41,6 +41,7 @@ const SWITCHES: [Switch; 20] = [
         &["gateway.wait=sleep", "endpoint.wait=sleep"],
     ),
     switch("no lookout", &["gateway.lookout=false"]),
+    switch("no deputies", &["gateway.deputies=false"]),
     switch("no scheduling in batches", &["gateway.sched_batch=false"]),
     switch(
         "no gathered writes",

@@ -39,6 +39,7 @@ pub(crate) fn object(counters: &Counters) -> Value {
                 "held_back": network.held_back,
                 "sleeps": network.sleeps,
                 "leaves": network.leaves,
+                "stand_ins": network.stand_ins,
                 "received_frames": network.received_frames,
                 "sent_frames": network.sent_frames,
                 "sending_ns": nanos(network.sending),

@@ -65,7 +65,7 @@ const LOCAL: &[Protocol] = &[Protocol::Shm, Protocol::Hsl];
 const WAITS: &[&str] = &["sleep", "adaptive 20us", "adaptive 100us", "adaptive 1ms"];
 
 /// Every knob; those that usually change most come first, and are tried first.
-pub(crate) static KNOBS: [Knob; 34] = [
+pub(crate) static KNOBS: [Knob; 35] = [
     Knob {
         section: Section::Channel,
         key: "mtu",
@@ -189,6 +189,14 @@ pub(crate) static KNOBS: [Knob; 34] = [
         key: "lookout",
         kind: Kind::Flag,
         meaning: "whether one receiver looks after all networks while little comes",
+        tried: &["true", "false"],
+        protocols: &[],
+    },
+    Knob {
+        section: Section::Gateway,
+        key: "deputies",
+        kind: Kind::Flag,
+        meaning: "whether, while much comes, receivers stand in for each other where one waits for a processor",
         tried: &["true", "false"],
         protocols: &[],
     },
@@ -516,6 +524,7 @@ fn of_gateway(settings: &GatewaySettings, key: &str) -> Option<Value> {
         "ahead" => Value::Size(count(settings.ahead_bytes)),
         "gather" => Value::Flag(settings.gather),
         "lookout" => Value::Flag(settings.lookout),
+        "deputies" => Value::Flag(settings.deputies),
         "sched_batch" => Value::Flag(settings.sched_batch),
         _ => return None,
     })

@@ -1,0 +1,190 @@
+//! Deputies: while much comes by a network, the thread of the next one stands in for its own.
+//!
+//! A thread that is woken may have to wait for a processor: where the one that it ran on last is taken, and
+//! another one falls idle a moment later, the system leaves it where it is, as it ran there not long ago.
+//! With few processors that is most of the time. So two threads, which ran in different places, are woken for
+//! what comes, and whichever runs first receives it:
+//!
+//! ```text
+//!            own thread                             deputy (the next network's thread)
+//!   asks ──> lets go of the receiver ······┐ ┌····· sleeps in its berth
+//!            sleeps in its berth           │ │
+//!                 │              what comes wakes both
+//!         waits for a processor            │ └────> takes the receiver, receives until nothing comes,
+//!                 │                        │        or for some turns
+//!         takes the receiver, or waits for it <──── lets go of it
+//! ```
+//!
+//! To be woken twice is little for what comes in large amounts, and much for a small message: nobody is asked
+//! when nothing large has come for a while, nor where all that passes goes through pipes.
+
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use madgate_tm::{Interest, Poller, Waker};
+
+use super::crew::{Crew, Post};
+use super::{Look, Receiver, UNEASE};
+
+/// Turns in a row that a deputy takes at most: what comes by its own network waits as long.
+const TURNS: usize = 8;
+
+/// What a berth tells of: its own network has something,
+const OWN: u64 = 0;
+/// or the one before it has.
+const BEFORE: u64 = 1;
+
+/// Where a thread sleeps without its receiver.
+#[derive(Debug)]
+pub(super) struct Berth {
+    /// Its own thread's alone.
+    poller: Mutex<Poller>,
+    waker: Waker,
+}
+
+impl Berth {
+    /// One in which nothing is waited for yet.
+    pub(super) fn new() -> io::Result<Self> {
+        let poller = Poller::new()?;
+        let waker = poller.waker();
+        let poller = Mutex::new(poller);
+        Ok(Self { poller, waker })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Poller> {
+        self.poller.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sleeps until there is something for its own network, for `limit` at most. Whether it is asked to stand
+    /// in for the one before it.
+    pub(super) fn sleep(&self, limit: Option<Duration>) -> bool {
+        let mut poller = self.lock();
+        // Much may be over meanwhile, and who was told to end by what another one took in must see it.
+        let limit = limit.map_or(UNEASE, |limit| limit.min(UNEASE));
+        match poller.wait(Some(limit)) {
+            Ok(ready) => ready.iter().any(|ready| ready.token == BEFORE),
+            Err(error) => {
+                tracing::error!(%error, "waiting for networks failed");
+                false
+            }
+        }
+    }
+}
+
+/// What a thread knows of what comes, and has told berths.
+#[derive(Debug, Default)]
+pub(super) struct Much {
+    /// Much comes by its own network.
+    is_here: bool,
+    /// Or by that whose deputy it is.
+    is_before: bool,
+    /// Its own network is in its berth,
+    has_berth: bool,
+    /// and in that of its deputy.
+    has_deputy: bool,
+}
+
+impl Much {
+    /// Whether a thread has to do with much.
+    pub(super) const fn is_near(&self) -> bool {
+        self.is_here || self.is_before
+    }
+
+    /// Whether it may sleep in its berth.
+    pub(super) const fn has_berth(&self) -> bool {
+        self.has_berth
+    }
+}
+
+impl Crew {
+    /// The network whose deputy a thread is.
+    fn before(&self, index: usize) -> &Post {
+        let posts = self.posts.len();
+        &self.posts[(index + posts - 1) % posts]
+    }
+
+    /// The berth of a network's deputy.
+    fn berth_of_deputy(&self, index: usize) -> Option<&Berth> {
+        self.posts[(index + 1) % self.posts.len()].berth.as_ref()
+    }
+
+    /// Looks whether much comes, and makes berths ready while it does.
+    pub(super) fn look_for_much(&self, index: usize, receiver: &mut Receiver, much: &mut Much) {
+        let is_here = receiver.has_much();
+        let is_before = self.before(index).has_much.load(Ordering::Relaxed);
+        if (is_here, is_before) != (much.is_here, much.is_before) {
+            (much.is_here, much.is_before) = (is_here, is_before);
+            self.change_berths(index, receiver, much);
+        }
+    }
+
+    /// A thread lets go of its network for longer.
+    pub(super) fn forget_much(&self, index: usize, receiver: &Receiver, much: &mut Much) {
+        (much.is_here, much.is_before) = (false, false);
+        self.change_berths(index, receiver, much);
+    }
+
+    /// Puts a network into berths, or takes it out of them: what comes by a poller that is in others takes
+    /// longer to be told of.
+    fn change_berths(&self, index: usize, receiver: &Receiver, much: &mut Much) {
+        let (post, poller) = (&self.posts[index], &receiver.poller);
+        let (Some(own), Some(deputys)) = (&post.berth, self.berth_of_deputy(index)) else {
+            return;
+        };
+        if much.is_near() != much.has_berth {
+            much.has_berth = match much.is_near() {
+                true => is_done(own.lock().add(poller, OWN, Interest::Readable)),
+                false => !is_done(own.lock().remove(poller)),
+            };
+        }
+        if much.is_here != much.has_deputy {
+            much.has_deputy = match much.is_here {
+                true => is_done(deputys.waker.add(poller)),
+                false => !is_done(deputys.waker.remove(poller)),
+            };
+            post.has_much.store(much.has_deputy, Ordering::Relaxed);
+        }
+    }
+
+    /// What comes next by a network is to wake its deputy too, if there is much.
+    pub(super) fn ask_deputy(&self, index: usize, receiver: &Receiver, much: &Much) {
+        if let Some(berth) = self.berth_of_deputy(index).filter(|_| much.has_deputy) {
+            // It is in there; what could go wrong went wrong when it was added.
+            let _ = berth.waker.wake_once_for(&receiver.poller, BEFORE);
+        }
+    }
+
+    /// Receives for the network before this one, unless somebody else does.
+    pub(super) fn stand_in(&self, index: usize) {
+        let before = self.before(index);
+        for _ in 0..TURNS {
+            // Others have it between two turns.
+            let Some(mut receiver) = before.try_lock() else {
+                return;
+            };
+            let look = if receiver.wake() {
+                Look::Progress
+            } else {
+                receiver.look()
+            };
+            match look {
+                Look::Progress => receiver.note_stand_in(),
+                // There is nothing that its own thread has to do.
+                Look::Idle(None) if receiver.poller.waits_elsewhere() => return,
+                Look::Nothing | Look::Idle(_) => break,
+            }
+        }
+        if let Some(berth) = &before.berth {
+            berth.waker.wake();
+        }
+    }
+}
+
+fn is_done(changed: io::Result<()>) -> bool {
+    if let Err(error) = &changed {
+        tracing::warn!(%error, "receivers cannot stand in for each other");
+    }
+    changed.is_ok()
+}
