@@ -164,7 +164,7 @@ pub struct NetworkCounters {
     pub sleeps: u64,
     /// Times that the receiver left the network to the lookout.
     pub leaves: u64,
-    /// Times that the thread of another network received for the receiver's own.
+    /// Turns that the thread of another network took instead of the receiver's own.
     pub stand_ins: u64,
     /// Times that the sender slept.
     pub sender_sleeps: u64,

@@ -90,7 +90,7 @@ impl Crew {
         let mut much = Much::default();
         while !engine.is_stopping() {
             self.look_for_much(index, &mut receiver, &mut much);
-            scheduling.set_batch(much.is_near() && self.is_batched);
+            scheduling.set_batch(much.is_worked_on() && self.is_batched);
             match receiver.look() {
                 Look::Progress => {
                     if receiver.is_loaded() {
@@ -136,7 +136,7 @@ impl Crew {
                         }
                         continue;
                     }
-                    receiver.sleep(limit);
+                    receiver.sleep(much.limit(limit));
                 }
             }
         }
@@ -233,6 +233,9 @@ struct Watch<'a> {
 
 impl Drop for Watch<'_> {
     fn drop(&mut self) {
+        self.crew.posts[self.index]
+            .has_much
+            .store(false, Ordering::Relaxed);
         self.crew.step_down(self.index);
     }
 }

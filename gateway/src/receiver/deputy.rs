@@ -2,8 +2,8 @@
 //!
 //! A thread that is woken may have to wait for a processor: where the one that it ran on last is taken, and
 //! another one falls idle a moment later, the system leaves it where it is, as it ran there not long ago.
-//! With few processors that is most of the time. So two threads, which ran in different places, are woken for
-//! what comes, and whichever runs first receives it:
+//! With few processors that is most of the time. So two threads are woken for what comes, which as a rule ran
+//! in different places, and whichever runs first receives it:
 //!
 //! ```text
 //!            own thread                             deputy (the next network's thread)
@@ -76,9 +76,11 @@ impl Berth {
 /// What a thread knows of what comes, and has told berths.
 #[derive(Debug, Default)]
 pub(super) struct Much {
-    /// Much comes by its own network.
+    /// Much comes by its own network,
+    is_own: bool,
+    /// so that its deputy has to do with it too.
     is_here: bool,
-    /// Or by that whose deputy it is.
+    /// It comes so by the network whose deputy it is.
     is_before: bool,
     /// Its own network is in its berth,
     has_berth: bool,
@@ -88,8 +90,16 @@ pub(super) struct Much {
 
 impl Much {
     /// Whether a thread has to do with much.
-    pub(super) const fn is_near(&self) -> bool {
-        self.is_here || self.is_before
+    pub(super) const fn is_worked_on(&self) -> bool {
+        self.is_own || self.is_before
+    }
+
+    /// For how long it may sleep with its receiver: it has to learn when that is over.
+    pub(super) fn limit(&self, limit: Option<Duration>) -> Option<Duration> {
+        limit
+            .into_iter()
+            .chain(self.is_before.then_some(UNEASE))
+            .min()
     }
 
     /// Whether it may sleep in its berth.
@@ -112,7 +122,8 @@ impl Crew {
 
     /// Looks whether much comes, and makes berths ready while it does.
     pub(super) fn look_for_much(&self, index: usize, receiver: &mut Receiver, much: &mut Much) {
-        let is_here = receiver.has_much();
+        much.is_own = receiver.has_much();
+        let is_here = receiver.has_much_to_copy();
         let is_before = self.before(index).has_much.load(Ordering::Relaxed);
         if (is_here, is_before) != (much.is_here, much.is_before) {
             (much.is_here, much.is_before) = (is_here, is_before);
@@ -122,7 +133,7 @@ impl Crew {
 
     /// A thread lets go of its network for longer.
     pub(super) fn forget_much(&self, index: usize, receiver: &Receiver, much: &mut Much) {
-        (much.is_here, much.is_before) = (false, false);
+        (much.is_own, much.is_here, much.is_before) = (false, false, false);
         self.change_berths(index, receiver, much);
     }
 
@@ -133,8 +144,9 @@ impl Crew {
         let (Some(own), Some(deputys)) = (&post.berth, self.berth_of_deputy(index)) else {
             return;
         };
-        if much.is_near() != much.has_berth {
-            much.has_berth = match much.is_near() {
+        let is_near = much.is_here || much.is_before;
+        if is_near != much.has_berth {
+            much.has_berth = match is_near {
                 true => is_done(own.lock().add(poller, OWN, Interest::Readable)),
                 false => !is_done(own.lock().remove(poller)),
             };
@@ -145,6 +157,11 @@ impl Crew {
                 false => !is_done(deputys.waker.remove(poller)),
             };
             post.has_much.store(much.has_deputy, Ordering::Relaxed);
+            if much.has_deputy {
+                // Who sleeps until something comes by its own network learns of it.
+                let next = (index + 1) % self.posts.len();
+                receiver.engine.networks[next].receiver_waker.wake();
+            }
         }
     }
 

@@ -193,10 +193,8 @@ impl Receiver {
         reason = "not at all, for some time, or without limit"
     )]
     fn sleeps_elsewhere(&mut self, limit: Option<Duration>) -> Option<Option<Duration>> {
-        // What waits for a slot would wake it, and others, all the time; and to pass bytes on that nobody
-        // has to copy is so little work that it is better done in one place.
-        let is_no_use = self.waits_for_slot || self.pipes.are_there();
-        if is_no_use || !self.poller.waits_elsewhere() {
+        // What waits for a slot would wake it, and others, all the time.
+        if self.waits_for_slot || !self.poller.waits_elsewhere() {
             return None;
         }
         add(&self.hub().tally.sleeps, 1);
@@ -250,6 +248,12 @@ impl Receiver {
         let until = self.much_until;
         self.much_until = until.filter(|until| self.engine.now() < *until);
         self.much_until.is_some()
+    }
+
+    /// Whether what comes so is work for more than one thread: to pass on what nobody has to copy is so little
+    /// that it is better done in one place.
+    fn has_much_to_copy(&mut self) -> bool {
+        self.has_much() && !self.pipes.are_there()
     }
 
     /// Whether there has not been much to do for a while.

@@ -15,6 +15,19 @@ const AHEAD_BYTES: usize = 1024;
 
 const _: () = assert!(PART_BYTES.is_multiple_of(LINE_BYTES));
 
+/// Whether processors of this kind know how. Those that are older than these instructions may not even ignore
+/// the other.
+#[cfg(target_arch = "x86_64")]
+fn can_fetch() -> bool {
+    is_x86_feature_detected!("avx2")
+}
+
+/// As above.
+#[cfg(not(target_arch = "x86_64"))]
+fn can_fetch() -> bool {
+    false
+}
+
 /// As [`copy`], to lines that another processor read last, and may have still. A store takes such a line from
 /// it, and one after the other they take as long as all of the copy: so they are asked for ahead of that.
 ///
@@ -22,7 +35,7 @@ const _: () = assert!(PART_BYTES.is_multiple_of(LINE_BYTES));
 /// As [`copy`].
 pub(super) unsafe fn copy_fetching(from: *const u8, to: *mut u8, length: usize) {
     let (mut from, mut to, mut rest) = (from, to, length);
-    while rest > AHEAD_BYTES + PART_BYTES {
+    while rest > AHEAD_BYTES + PART_BYTES && can_fetch() {
         for line in (0..PART_BYTES).step_by(LINE_BYTES) {
             fetch_for_writing(to.wrapping_add(AHEAD_BYTES + line));
         }
@@ -35,12 +48,12 @@ pub(super) unsafe fn copy_fetching(from: *const u8, to: *mut u8, length: usize) 
     unsafe { copy(from, to, rest) };
 }
 
-/// Asks for the line at an address, to be written soon.
+/// Asks for the line at an address, to be written soon. Where [there is a way](can_fetch).
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline(always)]
 fn fetch_for_writing(at: *mut u8) {
     // SAFETY: it is a hint, which changes neither memory nor registers, and is ignored where the address
-    // is none, and by processors that do not know it.
+    // is none. Processors with AVX2 know it.
     unsafe { asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags)) };
 }
 

@@ -257,7 +257,7 @@ impl Driver {
 
 impl Inner {
     /// One pass: sends what waits, receives what is there, does what is due. Returns
-    /// whether anything happened.
+    /// whether anything came.
     #[inline]
     pub(crate) fn drive(
         &self,
@@ -314,7 +314,6 @@ impl Inner {
         busy |= self.poll_descriptors(driver, timeout, goal);
         self.flush_dirty();
         if let Some(presses) = self.handle_due(driver.now) {
-            busy = true;
             // What does not press goes with what a caller sends next, who is about to leave: often the
             // answer, and a frame of its own would wake the next node before that. If it sends
             // nothing, it goes when the caller comes back, or the progress thread takes over.

@@ -26,7 +26,7 @@ use super::Inner;
 /// How often it looks.
 const TICK: Duration = Duration::from_millis(1);
 
-/// The same while callers come all the time: each look takes a processor from somebody.
+/// The same while the callers of all sessions come all the time: each look takes a processor from somebody.
 const LONG_TICK: Duration = Duration::from_millis(4);
 
 /// They do when they have driven between so many looks, one after the other.
@@ -104,7 +104,7 @@ pub(super) fn forget(inner: &Inner) {
 
 fn run() {
     let mut is_empty = true;
-    let mut is_steady = false;
+    let mut tick = TICK;
     loop {
         let mut coming = COMING.lock();
         while is_empty && coming.sessions.is_empty() {
@@ -112,13 +112,22 @@ fn run() {
             CAME.wait(&mut coming);
         }
         drop(coming);
-        thread::sleep(if is_steady { LONG_TICK } else { TICK });
+        thread::sleep(tick);
         let mut watched = WATCHED.lock();
         watched.retain_mut(Watched::look);
-        is_steady = watched.iter().all(Watched::is_steady);
         // These are looked at when a whole tick has passed.
         watched.append(&mut COMING.lock().sessions);
         is_empty = watched.is_empty();
+        tick = next_tick(&watched);
+    }
+}
+
+/// How long to wait before these are looked at.
+fn next_tick(watched: &[Watched]) -> Duration {
+    if !watched.is_empty() && watched.iter().all(Watched::is_steady) {
+        LONG_TICK
+    } else {
+        TICK
     }
 }
 
@@ -144,8 +153,8 @@ impl Watched {
         }
     }
 
-    /// Whether it is soon enough to look again after some ticks: who has driven all the time leaves nothing
-    /// waiting for much longer than that once it stops.
+    /// Whether it is soon enough to look again after some ticks. Once its callers stop, it is looked at twice
+    /// before the progress thread takes over.
     const fn is_steady(&self) -> bool {
         self.steady_looks >= STEADY_LOOKS
     }
@@ -194,5 +203,29 @@ impl Watched {
         }
         inner.unpark_background();
         order == Order::Pass
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tick_is_long_only_while_callers_of_all_sessions_come_all_the_time() {
+        let after = |looks: &[u32]| {
+            let watched = looks.iter().map(|&steady_looks| Watched {
+                inner: Weak::new(),
+                steady_looks,
+                quiet_ticks: 0,
+                waits: 0,
+                claimed: 0,
+            });
+            next_tick(&watched.collect::<Vec<_>>())
+        };
+        assert_eq!(after(&[STEADY_LOOKS]), LONG_TICK);
+        assert_eq!(after(&[STEADY_LOOKS, u32::MAX]), LONG_TICK);
+        assert_eq!(after(&[]), TICK);
+        assert_eq!(after(&[STEADY_LOOKS - 1]), TICK);
+        assert_eq!(after(&[STEADY_LOOKS, 0]), TICK);
     }
 }

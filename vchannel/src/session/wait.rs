@@ -120,16 +120,15 @@ impl Inner {
         let mut quiet = Quiet::new(self.wait_policy);
         while !goal.is_reached {
             let patience = quiet.patience(deadline, driver);
-            let busy = self.drive(driver, patience, goal);
+            if self.drive(driver, patience, goal) {
+                quiet.end(driver);
+            }
             if goal.is_over() {
                 return;
             }
             let has_changed = self.has_changed.load(Ordering::Relaxed);
             if has_changed || patience != Patience::None || driver.has_looked() {
                 self.look_again(driver, goal);
-            }
-            if busy {
-                quiet.end(driver);
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return;
@@ -248,7 +247,7 @@ impl Quiet {
         }
     }
 
-    /// Something has happened.
+    /// Something has come.
     fn end(&mut self, driver: &mut Driver) {
         if let Some(since) = self.since {
             let lasted = if self.has_slept {
@@ -265,7 +264,11 @@ impl Quiet {
         let spin = match self.policy {
             WaitPolicy::Spin => Some(Duration::MAX),
             WaitPolicy::Adaptive { .. } if !driver.crowd.is_here() => Some(driver.spin.limit()),
-            WaitPolicy::Sleep | WaitPolicy::Adaptive { .. } => None,
+            WaitPolicy::Sleep | WaitPolicy::Adaptive { .. } => {
+                // How long it would have been worth to look, nobody knows then.
+                self.since = None;
+                None
+            }
         };
         self.passes += 1;
         let per_yield = driver.passes_per_yield();
@@ -348,6 +351,21 @@ mod tests {
                 lasted(policy, LATE, false).end(&mut driver);
             }
         }
+    }
+
+    #[test]
+    fn who_sleeps_as_others_compute_learns_nothing() {
+        let policy = WaitPolicy::default();
+        let mut driver = driver(policy);
+        let before = driver.spin.limit();
+        let mut quiet = lasted(policy, LATE, false);
+        for _ in 0..2 {
+            driver.crowd.note_yield(LATE);
+        }
+        assert!(driver.crowd.is_here());
+        assert_eq!(quiet.patience(None, &mut driver), Patience::Sleep(None));
+        quiet.end(&mut driver);
+        assert_eq!(driver.spin.limit(), before);
     }
 
     #[test]

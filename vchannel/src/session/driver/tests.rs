@@ -447,3 +447,53 @@ fn all_descriptors_are_looked_at_each_time_where_what_else_is_looked_at_brings_n
     driver.small.end_streak();
     assert_eq!(driver.passes_per_look(false), 1);
 }
+
+#[test]
+fn a_wait_that_ends_with_what_it_was_for_says_how_long_that_took() {
+    // What comes besides, now and then, says so too.
+    const IN_A_ROW: u32 = 10;
+    // Long enough for an answer to come within twice that, whatever else runs.
+    let tuning = "[endpoint]\nspin = \"10ms\"\n";
+    let (_files, a, b) = pair_tuned("shm", ["a", "b"], [tuning; 2]);
+    let ask = |from: &Session, to: &Session, more: bool| {
+        let channel = from.channel("main").unwrap();
+        let mut packing = channel.begin_packing(to.node()).unwrap();
+        let more = [u8::from(more)];
+        packing.pack_safer(&more, ReceiveMode::Express).unwrap();
+        packing.end_packing().unwrap();
+    };
+    let hear = |at: &Session| {
+        let channel = at.channel("main").unwrap();
+        let mut more = [0];
+        let mut unpacking = channel.begin_unpacking().unwrap();
+        unpacking.unpack_express(&mut more).unwrap();
+        unpacking.end_unpacking().unwrap();
+        more != [0]
+    };
+    let limit = || a.inner().driver.lock().spin.limit();
+    let forget = || {
+        let late = |_| a.inner().driver.lock().spin.note(Duration::from_secs(1));
+        (0..100).for_each(late);
+        assert_eq!(limit(), Duration::ZERO);
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while hear(&b) {
+                while !a.inner().driver_sleeps.load(Ordering::SeqCst) {
+                    thread::yield_now();
+                }
+                ask(&b, &a, true);
+            }
+        });
+        let started = Instant::now();
+        let mut told = 0;
+        while told < IN_A_ROW && started.elapsed() < Duration::from_secs(60) {
+            forget();
+            ask(&a, &b, true);
+            assert!(hear(&a));
+            told = if limit().is_zero() { 0 } else { told + 1 };
+        }
+        ask(&a, &b, false);
+        assert_eq!(told, IN_A_ROW);
+    });
+}
