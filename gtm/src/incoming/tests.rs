@@ -298,10 +298,10 @@ fn accept_large(fixture: &mut Fixture) -> (u64, u64) {
 }
 
 #[test]
-fn the_window_of_large_fragments_is_twice_as_wide_until_others_have_filled_it() {
+fn the_window_of_large_fragments_is_three_times_as_wide_until_others_have_filled_it() {
     let most = 1 << 20;
     for wide in [false, true] {
-        let large_most = if wide { most * 2 } else { most };
+        let large_most = if wide { most * 3 } else { most };
         let mut fixture = Fixture::opened(most, 64 << 20);
         if wide {
             fixture.incoming = fixture.incoming.with_wide_windows();

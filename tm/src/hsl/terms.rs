@@ -102,7 +102,7 @@ pub(super) fn sender(
     // With buffers to lend, nothing is sent from slots of this side's.
     let (memory, registered, slots) = if peer.geometry.has_rendezvous() {
         let row = peer.geometry.buffer_row();
-        let reuse = Reuse::half_in_turn(row.slots);
+        let reuse = Reuse::quarter_in_turn(row.slots);
         let buffers = Loans::granted(Arc::clone(&peer.memory), row, reuse);
         (Arc::clone(&own.memory), 0..0, SlotSource::There(buffers))
     } else {

@@ -19,9 +19,9 @@ pub(crate) enum Reuse {
 }
 
 impl Reuse {
-    /// In turn, half of `count` slots as a rule.
-    pub(crate) fn half_in_turn(count: u32) -> Self {
-        Self::FewInTurn(count.div_ceil(2))
+    /// In turn, a quarter of `count` slots as a rule.
+    pub(crate) fn quarter_in_turn(count: u32) -> Self {
+        Self::FewInTurn(count.div_ceil(4))
     }
 }
 
@@ -119,11 +119,11 @@ mod tests {
 
     #[test]
     fn others_are_used_while_none_of_the_usual_ones_is_free() {
-        for count in [4, 5] {
-            let reuse = Reuse::half_in_turn(count);
+        for count in [8, 5] {
+            let reuse = Reuse::quarter_in_turn(count);
             let mut free = FreeSlots::all_of(count, reuse);
             assert_eq!(free.len(), count as usize);
-            let usual = count.div_ceil(2);
+            let usual = count.div_ceil(4);
             for slot in 0..count {
                 assert_eq!(free.is_short(), slot >= usual);
                 assert_eq!((free.next(), free.take()), (Some(slot), Some(slot)));

@@ -42,7 +42,7 @@ impl ShmSender {
             slots: Loans::new(
                 Arc::clone(own.mapping()),
                 row,
-                Reuse::half_in_turn(row.slots),
+                Reuse::quarter_in_turn(row.slots),
             )
             .stored(stores),
             publish: RingWriter::new(own.words(PUBLISH_AT, entries)),

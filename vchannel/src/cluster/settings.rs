@@ -75,7 +75,7 @@ pub struct GatewaySettings {
     pub direct_bytes: usize,
     /// How many slots the lanes have that an engine fills, in bytes of slots: so much is filled ahead of the
     /// node that reads them; [`LEAST_AHEAD`](madgate_tm::LEAST_AHEAD) at least, and no more than the
-    /// network's `slots`. Default 16 MiB, [`AHEAD_BOUNDS`].
+    /// network's `slots`. Default 32 MiB, [`AHEAD_BOUNDS`].
     pub ahead_bytes: usize,
     /// Whether payloads pass from one socket to another without being read into memory, where
     /// both networks can do that. Default yes.
@@ -105,7 +105,7 @@ pub struct EndpointSettings {
     /// [`MEMORY_BOUNDS`].
     pub memory_bytes: u64,
     /// What one flow keeps of messages that have been sent and not yet delivered, so that
-    /// `end_packing` need not wait. Default 16 MiB, [`RETENTION_BOUNDS`].
+    /// `end_packing` need not wait. Default 24 MiB, [`RETENTION_BOUNDS`].
     pub retention_bytes: u64,
     /// The largest window that one flow is granted. Default 4 MiB, [`WINDOW_BOUNDS`].
     pub window_bytes: u64,
@@ -139,7 +139,7 @@ pub struct EndpointSettings {
     /// Whether fragments through gateways are the larger, the faster a flow is delivered; else each
     /// is as large as the channel allows. Default yes.
     pub sized_by_speed: bool,
-    /// Whether flows are granted twice the window while their fragments have 256 KiB or more. Default
+    /// Whether flows are granted three times the window while their fragments have 256 KiB or more. Default
     /// yes.
     pub wide_windows: bool,
     /// How callers and the progress thread wait. Default adaptive.
@@ -190,7 +190,7 @@ impl Default for GatewaySettings {
             wait: WaitPolicy::default(),
             pin: Vec::new(),
             direct_bytes: 16 << 10,
-            ahead_bytes: 16 << 20,
+            ahead_bytes: 32 << 20,
             splice: true,
             splice_from_bytes: 128 << 10,
             handover: Handover::default(),
@@ -232,7 +232,7 @@ impl Default for EndpointSettings {
     fn default() -> Self {
         Self {
             memory_bytes: 256 * MIB,
-            retention_bytes: 16 * MIB,
+            retention_bytes: 24 * MIB,
             window_bytes: 4 * MIB,
             leads: true,
             straight: true,

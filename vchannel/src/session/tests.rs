@@ -136,7 +136,7 @@ fn who_has_no_credit_left_asks_at_once() {
 /// What no message can see: how much more is under way.
 #[test]
 fn windows_are_wide_where_they_are_to_be() {
-    for (wide, most) in [("true", 2 << 20), ("false", 1 << 20)] {
+    for (wide, most) in [("true", 3 << 20), ("false", 1 << 20)] {
         let settings = format!("[endpoint]\nwindow = \"1MiB\"\nwide_windows = {wide}\n");
         let (_files, a, b) = pair_tuned("shm", ["a", "b"], [settings.as_str(); 2]);
         let (from, to) = (a.channel("main").unwrap(), b.channel("main").unwrap());

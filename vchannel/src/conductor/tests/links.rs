@@ -88,9 +88,9 @@ fn what_an_engine_fills_has_few_slots() {
     let fixture = Fixture::new();
     for (kind, dials, dialled, slots) in [
         (LinkKind::Regular, "gw", "b0", [64, 64]),
-        (LinkKind::Forward, "b0", "gw", [64, 31]),
-        (LinkKind::Deliver, "gw", "b0", [31, 64]),
-        (LinkKind::Relay, "gw", "g2", [31, 31]),
+        (LinkKind::Forward, "b0", "gw", [64, 63]),
+        (LinkKind::Deliver, "gw", "b0", [63, 64]),
+        (LinkKind::Relay, "gw", "g2", [63, 63]),
     ] {
         let here = Node::start(&fixture, dials, 12);
         let there = Node::start(&fixture, dialled, 13);
