@@ -318,7 +318,7 @@ pub struct ShmTuning {
     /// Bytes that a slot of a bulk lane holds, and so the largest frame. Default: 512 KiB and 128,
     /// a fragment of 512 KiB with its header and descriptors.
     pub bulk_slot_bytes: usize,
-    /// Slots of a bulk lane. Half of them are used in turn, and the others while none of these is free.
+    /// Slots of a bulk lane. A quarter of them, 16 at least, are used in turn, and the others while none of these is free.
     /// Default: 64, as many fragments of 64 KiB as the window of a flow by default: what was promised a place
     /// finds one, though its reader is not running just now. Where that does not matter, there may be
     /// [fewer](crate::Stranger::limit_ahead).

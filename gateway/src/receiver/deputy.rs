@@ -16,7 +16,7 @@
 //! ```
 //!
 //! To be woken twice is little for what comes in large amounts, and much for a small message: nobody is asked
-//! when nothing large has come for a while, nor where all that passes goes through pipes.
+//! when nothing large has come for a while, nor where something has gone through pipes lately.
 
 use std::io;
 use std::sync::atomic::Ordering;

@@ -255,7 +255,7 @@ fn as_many_slots_are_there_as_are_to_be_filled_ahead() {
     }
 }
 
-/// Slots that the other side has read come back before more than half of them are touched; the others
+/// Slots that the other side has read come back before more than a quarter of them are touched; the others
 /// are for when these are in use.
 #[test]
 fn a_quarter_of_the_slots_is_used_while_they_come_back() {

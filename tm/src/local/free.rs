@@ -18,10 +18,14 @@ pub(crate) enum Reuse {
     FewInTurn(u32),
 }
 
+/// So many slots at least are used as a rule: with very few, each would be filled again when it has just been
+/// read.
+const USUAL_LEAST: u32 = 16;
+
 impl Reuse {
-    /// In turn, a quarter of `count` slots as a rule.
+    /// In turn, a quarter of `count` slots as a rule, but 16 at least.
     pub(crate) fn quarter_in_turn(count: u32) -> Self {
-        Self::FewInTurn(count.div_ceil(4))
+        Self::FewInTurn(count.div_ceil(4).max(USUAL_LEAST).min(count))
     }
 }
 
@@ -119,11 +123,10 @@ mod tests {
 
     #[test]
     fn others_are_used_while_none_of_the_usual_ones_is_free() {
-        for count in [8, 5] {
-            let reuse = Reuse::quarter_in_turn(count);
+        for (count, usual) in [(8, 2), (5, 2)] {
+            let reuse = Reuse::FewInTurn(usual);
             let mut free = FreeSlots::all_of(count, reuse);
             assert_eq!(free.len(), count as usize);
-            let usual = count.div_ceil(4);
             for slot in 0..count {
                 assert_eq!(free.is_short(), slot >= usual);
                 assert_eq!((free.next(), free.take()), (Some(slot), Some(slot)));
@@ -146,6 +149,21 @@ mod tests {
             free.put(3);
             free.put_unused(2);
             assert_eq!((free.take(), free.take()), (Some(2), Some(3)));
+        }
+    }
+
+    #[test]
+    fn a_quarter_is_used_as_a_rule_unless_that_is_too_few() {
+        for (count, usual) in [
+            (2, 2),
+            (16, 16),
+            (17, 16),
+            (63, 16),
+            (64, 16),
+            (65, 17),
+            (1024, 256),
+        ] {
+            assert_eq!(Reuse::quarter_in_turn(count), Reuse::FewInTurn(usual));
         }
     }
 

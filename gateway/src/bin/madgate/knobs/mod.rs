@@ -229,7 +229,7 @@ pub(crate) static KNOBS: [Knob; 35] = [
         key: "retention",
         kind: Kind::Size,
         meaning: "what a sender keeps of messages that are not delivered, so that it need not wait",
-        tried: &["4MiB", "16MiB", "64MiB"],
+        tried: &["4MiB", "24MiB", "64MiB"],
         protocols: &[],
     },
     Knob {
