@@ -126,12 +126,7 @@ impl Poller {
     /// When it is in this poller already, cannot be waited on, or the system's limits are
     /// reached.
     pub fn add(&self, source: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
-        if token == WAKE_TOKEN {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "the token is reserved",
-            ));
-        }
+        check(token)?;
         Ok(epoll::add(
             &self.waker.shared.epoll,
             source,
@@ -145,12 +140,7 @@ impl Poller {
     /// # Errors
     /// When it is not in this poller.
     pub fn modify(&self, source: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
-        if token == WAKE_TOKEN {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "the token is reserved",
-            ));
-        }
+        check(token)?;
         Ok(epoll::modify(
             &self.waker.shared.epoll,
             source,
@@ -241,6 +231,15 @@ impl fmt::Debug for Poller {
     }
 }
 
+/// Refuses the token that a poller keeps for itself.
+fn check(token: u64) -> io::Result<()> {
+    if token == WAKE_TOKEN {
+        let what = "the token is reserved";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+    }
+    Ok(())
+}
+
 fn timespec(duration: Duration) -> io::Result<Timespec> {
     Timespec::try_from(duration)
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "the time-out is too long"))
@@ -302,8 +301,9 @@ impl Waker {
     /// there is something to read, and then no longer, until it is told so again.
     ///
     /// # Errors
-    /// When it is not in the poller.
+    /// When it is not in the poller, or the token is that number.
     pub fn wake_once_for(&self, source: impl AsFd, token: u64) -> io::Result<()> {
+        check(token)?;
         let (epoll, once) = (&self.shared.epoll, EventFlags::IN | EventFlags::ONESHOT);
         let token = EventData::new_u64(token);
         Ok(epoll::modify(epoll, source, token, once)?)
@@ -481,6 +481,11 @@ mod tests {
         let poller = Poller::new().unwrap();
         let (near, _far) = UnixStream::pair().unwrap();
         assert!(poller.add(&near, u64::MAX, Interest::Readable).is_err());
+        poller.add(&near, 1, Interest::None).unwrap();
+        assert!(poller.modify(&near, u64::MAX, Interest::Both).is_err());
+        let waker = poller.waker();
+        assert!(waker.wake_once_for(&near, u64::MAX).is_err());
+        waker.wake_once_for(&near, 1).unwrap();
     }
 
     #[test]

@@ -205,3 +205,92 @@ fn is_done(changed: io::Result<()>) -> bool {
     }
     changed.is_ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use crossbeam_channel::never;
+    use madgate_vchannel::cluster::GatewaySettings;
+
+    use super::super::MUCH_BYTES;
+    use super::*;
+    use crate::batch::Batches;
+    use crate::fixture::Fixture;
+
+    /// The crew of a gateway whose receivers have nothing to wait for, and how the first is woken.
+    fn crew(fixture: &Fixture) -> (Crew, Waker) {
+        let receiver = |network| {
+            let (poller, batches) = (Poller::new().unwrap(), Batches::new(2, 1 << 16));
+            let engine = Arc::clone(&fixture.engine);
+            Receiver::new(engine, network, poller, never(), batches)
+        };
+        let receivers: Vec<_> = (0..2).map(receiver).collect();
+        let waker = receivers[0].poller.waker();
+        let crew = Crew::new(receivers, &GatewaySettings::default()).unwrap();
+        (crew, waker)
+    }
+
+    #[test]
+    fn a_thread_is_deputy_while_much_comes_by_the_network_before_its_own() {
+        let fixture = Fixture::new();
+        let (crew, waker) = crew(&fixture);
+        let [mut first, mut second] = [0, 1].map(|index| crew.posts[index].try_lock().unwrap());
+        let [mut at_first, mut at_second] = [Much::default(), Much::default()];
+        first.note_received(MUCH_BYTES);
+        crew.look_for_much(0, &mut first, &mut at_first);
+        crew.look_for_much(1, &mut second, &mut at_second);
+        assert!(at_first.has_berth() && at_second.has_berth());
+        assert!(at_first.is_worked_on() && at_second.is_worked_on());
+        assert_eq!(
+            (at_first.limit(None), at_second.limit(None)),
+            (None, Some(UNEASE))
+        );
+
+        // Each time that it is asked it is told once.
+        let berth = crew.posts[1].berth.as_ref().unwrap();
+        for _ in 0..2 {
+            assert!(first.poller.waits_elsewhere());
+            waker.wake();
+            assert!(!berth.sleep(None), "nobody has asked");
+            crew.ask_deputy(0, &first, &at_first);
+            assert!(berth.sleep(None));
+            assert!(!berth.sleep(None), "it has been told");
+            first.wake();
+        }
+
+        crew.forget_much(0, &first, &mut at_first);
+        crew.look_for_much(1, &mut second, &mut at_second);
+        for much in [at_first, at_second] {
+            assert!(!much.has_berth() && !much.is_worked_on());
+            assert_eq!(much.limit(None), None);
+        }
+        assert!(first.poller.waits_elsewhere());
+        waker.wake();
+        assert!(!berth.sleep(None), "it is in no berth any longer");
+    }
+
+    #[test]
+    fn who_stands_in_waits_for_nobody_and_leaves_what_it_finds_to_be_told_of() {
+        let fixture = Fixture::new();
+        let (crew, waker) = crew(&fixture);
+        let own = crew.posts[0].berth.as_ref().unwrap();
+        let is_awake = || !own.lock().wait(Some(Duration::ZERO)).unwrap().is_empty();
+        // Its own thread has it.
+        let first = crew.posts[0].try_lock().unwrap();
+        crew.stand_in(1);
+        drop(first);
+        // Nothing is there, and whoever wakes it finds its thread asleep.
+        own.lock()
+            .add(
+                &crew.posts[0].try_lock().unwrap().poller,
+                OWN,
+                Interest::Readable,
+            )
+            .unwrap();
+        crew.stand_in(1);
+        assert!(!is_awake());
+        waker.wake();
+        assert!(is_awake());
+    }
+}
