@@ -295,12 +295,12 @@ pub trait Stranger: AsFd + Send + fmt::Debug {
     /// Who it is on the network, for people: an address, or a process.
     fn describe(&self) -> String;
 
-    /// Limits how many slots the lane has: those that this side fills to as many as hold `here` bytes,
-    /// those that the other one fills to `there`; [`LEAST_AHEAD`] at least, and no more than it is tuned
-    /// for. So much is filled ahead of who reads them, and stays in caches if it is little. Nothing for
-    /// lanes without slots, or whose slots are not in the memory of a host. To be said at both ends: the
-    /// one that has the slots decides.
-    fn limit_ahead(&mut self, _here: usize, _there: usize) {}
+    /// Has this side fill no slot while there are so many `bytes` in those that the other side has not
+    /// given back, or as many as [`LEAST_AHEAD`] full slots hold if that is more. So much is filled ahead of
+    /// who reads them, and stays in caches if it is little; small frames still have all slots. Who reads
+    /// them must not keep so much. Nothing for lanes without slots, or whose slots are not in the memory of
+    /// a host.
+    fn limit_ahead(&mut self, _bytes: usize) {}
 
     /// Turns the connection into a lane, now that the handshake is over and every byte of
     /// it has been read.
@@ -310,19 +310,13 @@ pub trait Stranger: AsFd + Send + fmt::Debug {
     fn establish(self: Box<Self>, class: LaneClass) -> Result<Box<dyn Establishing>, LaneError>;
 }
 
-/// Slots that are there however little is to be filled ahead.
+/// Slots that are filled [however little](Stranger::limit_ahead) is to be filled ahead, if there are as many.
 pub const LEAST_AHEAD: usize = 8;
-
-/// How many of so many slots hold `ahead_bytes`.
-pub(crate) fn slots_ahead(slots: usize, slot_bytes: usize, ahead_bytes: usize) -> usize {
-    let wanted = ahead_bytes.checked_div(slot_bytes).unwrap_or(slots);
-    wanted.max(LEAST_AHEAD).min(slots)
-}
 
 /// What a connection becomes when its handshake is over.
 pub(crate) trait Upgrade: Clone + fmt::Debug + Send + 'static {
     /// As [`Stranger::limit_ahead`].
-    fn limit_ahead(&mut self, _here: usize, _there: usize) {}
+    fn limit_ahead(&mut self, _bytes: usize) {}
 
     /// Begins to make a lane of it; `connects` on the side that connected.
     ///

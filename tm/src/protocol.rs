@@ -320,8 +320,8 @@ pub struct ShmTuning {
     pub bulk_slot_bytes: usize,
     /// Slots of a bulk lane. A quarter of them, 16 at least, are used in turn, and the others while none of these is free.
     /// Default: 64, as many fragments of 64 KiB as the window of a flow by default: what was promised a place
-    /// finds one, though its reader is not running just now. Where that does not matter, there may be
-    /// [fewer](crate::Stranger::limit_ahead).
+    /// finds one, though its reader is not running just now. Of large frames there may be
+    /// [fewer](crate::Stranger::limit_ahead) under way.
     pub bulk_slots: usize,
     /// Bytes that a slot of an urgent lane holds. Default: 4.5 KiB, a small frame of 4 KiB
     /// with its header and descriptors.

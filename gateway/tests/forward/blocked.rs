@@ -84,6 +84,42 @@ fn one_that_does_not_unpack_blocks_nobody_over_shm() {
     three_go_on("shm");
 }
 
+/// A gateway fills eight slots ahead of a session, which keeps what is not unpacked where it has come, if
+/// it has not to be read for its checksum.
+#[test]
+fn who_keeps_slots_leaves_some_to_others() {
+    for right in ["shm", "hsl"] {
+        let world = World::new("[gateway]\nahead = \"64KiB\"")
+            .networks(&[("left", "tcp"), ("right", right)])
+            .node("gw", &[("left", "tcp"), ("right", right)])
+            .node("a0", &[("left", "tcp")])
+            .node("a1", &[("left", "tcp")])
+            .node("b0", &[("right", right)])
+            .channel("other", &["left", "right"])
+            .channel("main", &["left", "right"])
+            .and("checksum = \"header\"");
+        let _gateway = world.gateway("gw");
+        let (a0, mut a1, mut b) = (
+            world.node_of("a0"),
+            world.node_of("a1"),
+            world.node_of("b0"),
+        );
+        let lengths = vec![WINDOW; 60];
+        thread::scope(|scope| {
+            scope.spawn(|| send_all(&a0, "b0", &lengths));
+            // Now it has been promised all of its window.
+            receive_all(&b, &lengths[..30]);
+            let main = b.channel.clone();
+            a1.channel = a1.session.channel("other").unwrap();
+            b.channel = b.session.channel("other").unwrap();
+            scope.spawn(|| send_all(&a1, "b0", &lengths));
+            receive_all(&b, &lengths);
+            b.channel = main;
+            receive_from(&b, 30, &lengths[30..]);
+        });
+    }
+}
+
 #[test]
 fn one_channel_does_not_block_the_other() {
     for right in [vec!["tcp"], remote_writes()].concat() {

@@ -144,7 +144,7 @@ fn payloads_are_received_where_they_leave_from_always_or_never() {
 }
 
 #[test]
-fn slots_are_filled_far_ahead_of_their_reader_or_two_of_them() {
+fn slots_are_filled_far_ahead_of_their_reader_or_eight_of_them() {
     for ahead in ["64KiB", "1GiB"] {
         let settings = format!("[gateway]\nahead = \"{ahead}\"");
         for (left, right) in [("tcp", "shm"), ("shm", "hsl"), ("hsl", "tcp")] {

@@ -30,9 +30,8 @@ impl Pair {
     #[cfg(test)]
     pub(super) fn limited(rig: &Rig, class: LaneClass, ahead_bytes: usize) -> Self {
         let mut listener = listen(&rig.endpoint, &rig.tuning).expect("listening");
-        let [mut dialer, mut acceptor] = introduced(listener.as_mut(), &rig.tuning);
-        dialer.limit_ahead(ahead_bytes, usize::MAX);
-        acceptor.limit_ahead(usize::MAX, ahead_bytes);
+        let [mut dialer, acceptor] = introduced(listener.as_mut(), &rig.tuning);
+        dialer.limit_ahead(ahead_bytes);
         Self::established(dialer, acceptor, class)
     }
 

@@ -215,41 +215,68 @@ mod hsl {
     }
 }
 
-/// Of the slots that a side fills there are as many as hold what is to be filled ahead; eight at least,
-/// and no more than there would be. Both ends know it.
+/// A side fills no further slot while there is as much in those that are not back as is to be filled ahead, and
+/// no less than eight slots hold; however it fills them, and of small frames as many as there are slots.
 #[test]
-fn as_many_slots_are_there_as_are_to_be_filled_ahead() {
+fn no_more_is_filled_ahead_than_is_to_be() {
     use super::meeting::Pair;
     use crate::hsl::Mode;
-    use crate::{LaneClass, ShmTuning, Stores};
+    use crate::{LaneClass, LaneSender, Piece, ShmTuning, Stores};
+
+    type Fill = fn(&mut dyn LaneSender, &[u8]) -> bool;
+    let lend: Fill = |sender, unit| {
+        let Some(mut slot) = sender.try_lend().unwrap() else {
+            return false;
+        };
+        slot.room(..unit.len()).put(Piece::new(unit));
+        sender.commit(slot, unit.len()).unwrap();
+        true
+    };
+    let copy: Fill = |sender, unit| sender.try_send_copy(unit).unwrap();
+    let gather: Fill = |sender, unit| {
+        let (one, other) = unit.split_at(unit.len() / 3);
+        let pieces = [one, other].map(Piece::new);
+        sender.try_send_gathered(&pieces).unwrap()
+    };
 
     let ShmTuning {
         bulk_slot_bytes: slot_bytes,
         bulk_slots: all,
         ..
     } = ShmTuning::default();
-    for (bytes, bulk) in [
+    let unit = vec![7; slot_bytes];
+    for (bytes, large) in [
         (0, 8),
-        (9 * slot_bytes - 1, 8),
+        (9 * slot_bytes - 1, 9),
         (9 * slot_bytes, 9),
         (usize::MAX, all),
     ] {
-        for rig in [
-            shm::rig_with(Stores::Adaptive),
-            hsl::rig_with(Mode::Adaptive, Stores::Adaptive),
-        ] {
-            // Small frames are few bytes.
-            for (class, slots) in [(LaneClass::Urgent, 64), (LaneClass::Bulk, bulk)] {
-                let Pair { dialer, acceptor } = Pair::limited(&rig, class, bytes);
-                let slots_of = |shape| match shape {
-                    crate::Shape::Static { slots, .. } => slots,
-                    crate::Shape::Dynamic { .. } => 0,
+        for fill in [lend, copy, gather] {
+            for rig in [
+                shm::rig_with(Stores::Adaptive),
+                hsl::rig_with(Mode::Adaptive, Stores::Adaptive),
+            ] {
+                let mut pair = Pair::limited(&rig, LaneClass::Bulk, bytes);
+                let (sender, receiver) = (&mut pair.dialer.sender, &mut pair.acceptor.receiver);
+                let mut fill_all = |unit: &[u8]| {
+                    let fills = std::iter::repeat_with(|| fill(sender.as_mut(), unit));
+                    let count = fills.take_while(|is_filled| *is_filled).count();
+                    // Who waits is told when one is back.
+                    assert!(sender.arm().unwrap());
+                    count
                 };
-                let there = [dialer.sender.shape(), acceptor.receiver.shape()];
-                assert_eq!(there.map(slots_of), [slots; 2], "{bytes}, {class:?}");
-                let back = [acceptor.sender.shape(), dialer.receiver.shape()];
-                let every = if class == LaneClass::Bulk { all } else { 64 };
-                assert_eq!(back.map(slots_of), [every; 2], "{bytes}, {class:?}");
+                assert_eq!(fill_all(&unit), large, "{bytes}");
+                for back in [1, 5] {
+                    for _ in 0..back {
+                        drop(receiver.try_receive_slot().unwrap().unwrap());
+                    }
+                    assert_eq!(fill_all(&unit), back, "{bytes}");
+                }
+                while receiver.try_receive_slot().unwrap().is_some() {}
+                assert_eq!(fill_all(&unit[..1000]), all, "{bytes}");
+                // The other way there is no limit.
+                let back = &mut pair.acceptor.sender;
+                assert!((0..all).all(|_| fill(back.as_mut(), &unit)), "{bytes}");
             }
         }
     }

@@ -4,12 +4,12 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
+use super::HslTuning;
 use super::host::{Connection, HostCard, HostDevice, Mode};
 use super::lane::{HslReceiver, HslSender};
 use super::layout::{Geometry, REGISTERED_AT};
 use super::put::{Address, Descriptor, MessageId, NodeNumber, Notify, PutError, Sending};
-use super::terms::{Side, receiver, sender};
-use crate::Stores;
+use super::terms::{HslTerms, Side, receiver, sender};
 use crate::local::bell::Bell;
 use crate::local::memory::Mapping;
 
@@ -75,7 +75,7 @@ impl Attack {
             &peer,
             numbers,
             Bell::new(sending.into()),
-            Stores::default(),
+            &HslTerms::of(&HslTuning::default()),
         );
         Self {
             sender: sender.expect("memory"),

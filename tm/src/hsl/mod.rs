@@ -129,10 +129,7 @@ pub(crate) fn listen(
         name: name.to_owned(),
     };
     match &tuning.card {
-        Card::Host => {
-            let tuning = tuning.clone();
-            meeting::listen(directory, name, endpoint, HslTerms { tuning })
-        }
+        Card::Host => meeting::listen(directory, name, endpoint, HslTerms::of(tuning)),
         Card::Libfabric { .. } => {
             let terms = FabricTerms::new(tuning, None)?;
             meeting::listen(directory, name, endpoint, terms)
@@ -147,10 +144,7 @@ pub(crate) fn connect(
     tuning: &HslTuning,
 ) -> io::Result<Box<dyn Stranger>> {
     match &tuning.card {
-        Card::Host => {
-            let tuning = tuning.clone();
-            meeting::connect(directory, name, HslTerms { tuning })
-        }
+        Card::Host => meeting::connect(directory, name, HslTerms::of(tuning)),
         Card::Libfabric { .. } => {
             meeting::connect(directory, name, FabricTerms::new(tuning, None)?)
         }

@@ -10,8 +10,7 @@ use super::lane::SlotSource;
 use super::layout::{Geometry, REGISTERED_AT};
 use super::put::NodeNumber;
 use super::{HslTuning, lane};
-use crate::copying::Stores;
-use crate::lane::{Lane, LaneClass, slots_ahead};
+use crate::lane::{Lane, LaneClass};
 use crate::local::bell::Bell;
 use crate::local::free::Reuse;
 use crate::local::greeting::{Dialect, TERMS_BYTES};
@@ -23,6 +22,18 @@ use crate::local::stranger::{Ends, LaneTerms, Terms};
 #[derive(Debug, Clone)]
 pub(super) struct HslTerms {
     pub(super) tuning: HslTuning,
+    /// As [`Loans::limited`].
+    pub(super) ahead_bytes: usize,
+}
+
+impl HslTerms {
+    /// Without a limit to what is filled ahead.
+    pub(super) fn of(tuning: &HslTuning) -> Self {
+        Self {
+            tuning: tuning.clone(),
+            ahead_bytes: usize::MAX,
+        }
+    }
 }
 
 /// The memory of one side.
@@ -65,26 +76,14 @@ impl Terms for HslTerms {
 }
 
 impl LaneTerms for HslTerms {
-    fn limit_ahead(&mut self, _here: usize, there: usize) {
-        // The buffers, and the control slots, are of who reads them.
-        let HslTuning {
-            bulk_slots,
-            bulk_slot_bytes,
-            ..
-        } = &mut self.tuning;
-        *bulk_slots = slots_ahead(*bulk_slots, *bulk_slot_bytes, there);
+    fn limit_ahead(&mut self, bytes: usize) {
+        self.ahead_bytes = bytes;
     }
 
     fn lane(&self, own: Side, peer: Side, ends: Ends) -> io::Result<Lane> {
         let numbers = numbers(ends.connects);
         Ok(Lane {
-            sender: Box::new(sender(
-                &own,
-                &peer,
-                numbers,
-                ends.sending,
-                self.tuning.stores,
-            )?),
+            sender: Box::new(sender(&own, &peer, numbers, ends.sending, self)?),
             receiver: Box::new(receiver(&own, &peer, numbers, ends.receiving)),
         })
     }
@@ -96,7 +95,7 @@ pub(super) fn sender(
     peer: &Side,
     [node, other]: [NodeNumber; 2],
     bell: Bell,
-    stores: Stores,
+    terms: &HslTerms,
 ) -> io::Result<lane::HslSender<HostDevice>> {
     let bell = Arc::new(bell);
     // With buffers to lend, nothing is sent from slots of this side's.
@@ -104,6 +103,7 @@ pub(super) fn sender(
         let row = peer.geometry.buffer_row();
         let reuse = Reuse::quarter_in_turn(row.slots);
         let buffers = Loans::granted(Arc::clone(&peer.memory), row, reuse);
+        let buffers = buffers.limited(terms.ahead_bytes);
         (Arc::clone(&own.memory), 0..0, SlotSource::There(buffers))
     } else {
         let row = peer.geometry.send_row();
@@ -120,7 +120,7 @@ pub(super) fn sender(
         list: peer.geometry.receiver_list(),
         bell: Arc::clone(&bell),
     };
-    let card = HostCard::new(memory, peer.geometry.mode, to).stored(stores);
+    let card = HostCard::new(memory, peer.geometry.mode, to).stored(terms.tuning.stores);
     let place = peer.geometry.sender_list();
     let list = HostList::new(&own.memory, place, other, own.geometry.mode, bell.clone());
     Ok(lane::HslSender::new(

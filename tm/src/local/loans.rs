@@ -8,6 +8,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::filled::Filled;
 use super::free::{FreeSlots, Reuse};
 use super::memory::Mapping;
 use crate::copying::{Stores, UnitWriter};
@@ -91,8 +92,10 @@ pub(crate) struct Loans {
     holders: Box<[Holder]>,
     /// Slots that nobody has.
     free: FreeSlots,
-    /// How many are with the peer.
+    /// How many are with the peer,
     with_peer: usize,
+    /// and what is in them.
+    filled: Filled,
     writer: UnitWriter,
 }
 
@@ -135,6 +138,7 @@ impl Loans {
             }),
             holders: vec![holder; slots].into_boxed_slice(),
             with_peer: slots - free.len(),
+            filled: Filled::none_of(row),
             free,
             writer: UnitWriter::new(Stores::Cached),
         }
@@ -146,6 +150,13 @@ impl Loans {
         self
     }
 
+    /// The same, of which none is filled while there are `bytes` in those that the peer has, or as many as
+    /// [`LEAST_AHEAD`](crate::LEAST_AHEAD) of them hold if that is more.
+    pub(crate) fn limited(mut self, bytes: usize) -> Self {
+        self.filled = self.filled.limited(bytes, self.shared.row);
+        self
+    }
+
     /// Where they lie.
     pub(crate) fn row(&self) -> Row {
         self.shared.row
@@ -153,12 +164,12 @@ impl Loans {
 
     /// Whether one can be lent.
     pub(crate) fn has_free(&self) -> bool {
-        !self.free.is_empty()
+        !self.free.is_empty() && !self.filled.is_enough()
     }
 
-    /// Whether none of those can be lent that are [used as a rule](Reuse::FewInTurn).
+    /// Whether none can be lent of those that are [used as a rule](Reuse::FewInTurn).
     pub(crate) fn is_short(&self) -> bool {
-        self.free.is_short()
+        self.free.is_short() || self.filled.is_enough()
     }
 
     /// How many are lent, as far as has been looked.
@@ -166,8 +177,11 @@ impl Loans {
         self.holders.len() - self.free.len() - self.with_peer
     }
 
-    /// Lends a slot that nobody has.
+    /// Lends a slot that nobody has, unless enough are filled.
     pub(crate) fn lend(&mut self) -> Option<LentSlot> {
+        if self.filled.is_enough() {
+            return None;
+        }
         let slot = self.free.take()?;
         self.holders[slot as usize] = Holder::Lent;
         let Unused { memory, row, .. } = &*self.shared;
@@ -180,10 +194,14 @@ impl Loans {
         Some(unsafe { LentSlot::new(owner, slot, bytes) })
     }
 
-    /// Fills a slot that nobody has with a copy of `pieces`, one after the other, for the peer. Inlined,
-    /// so that of what goes through them nothing is left where there is one.
+    /// Fills a slot that nobody has with a copy of `pieces`, one after the other, which have `length` bytes in
+    /// all, for the peer, unless enough are filled. Inlined, so that of what goes through them nothing is left
+    /// where there is one.
     #[inline(always)]
-    pub(crate) fn fill(&mut self, pieces: &[Piece<'_>]) -> Option<u32> {
+    pub(crate) fn fill(&mut self, pieces: &[Piece<'_>], length: u32) -> Option<u32> {
+        if self.filled.is_enough() {
+            return None;
+        }
         let slot = self.free.next()?;
         let Unused { memory, row, .. } = &*self.shared;
         let mut filled = 0;
@@ -200,17 +218,23 @@ impl Loans {
             filled += from.len();
         }
         self.free.take();
-        self.holders[slot as usize] = Holder::Peer;
-        self.with_peer += 1;
+        self.give(slot, length);
         Some(slot)
     }
 
-    /// Passes a slot that nobody has on to the peer, to be filled by the card: its number.
-    pub(crate) fn pass(&mut self) -> Option<u32> {
+    /// Passes a slot that nobody has on to the peer, to be filled with `length` bytes by the card: its
+    /// number.
+    pub(crate) fn pass(&mut self, length: u32) -> Option<u32> {
         let slot = self.free.take()?;
+        self.give(slot, length);
+        Some(slot)
+    }
+
+    /// The peer has `slot` from now on, with `length` bytes in it.
+    fn give(&mut self, slot: u32, length: u32) {
         self.holders[slot as usize] = Holder::Peer;
         self.with_peer += 1;
-        Some(slot)
+        self.filled.add(slot, length);
     }
 
     /// The first `length` bytes of a slot that is the peer's, as they are now.
@@ -241,8 +265,7 @@ impl Loans {
         let slot = slot
             .redeem(&self.shared)
             .map_err(|_| LaneError::Misuse("committed a slot of another lane"))?;
-        self.holders[slot as usize] = Holder::Peer;
-        self.with_peer += 1;
+        self.give(slot, length);
         Ok((slot, length))
     }
 
@@ -253,6 +276,7 @@ impl Loans {
             _ => return false,
         }
         self.with_peer -= 1;
+        self.filled.remove(slot);
         self.free.put(slot);
         true
     }
@@ -270,6 +294,7 @@ impl Loans {
         assert!(self.is_with_peer(slot));
         self.holders[slot as usize] = Holder::Free;
         self.with_peer -= 1;
+        self.filled.remove(slot);
         self.free.put_unused(slot);
     }
 

@@ -8,6 +8,7 @@
 //! | `armed` | who sleeps, so that only sleepers are woken |
 //! | `bell` | the socket that wakes them, and tells that the peer is gone |
 //! | `free` | slots that may be filled, and which of them is next |
+//! | `filled` | how much is in those that the peer has, and may be |
 //! | `loans` | which slots of this side's are free, lent, or with the peer |
 //! | `arrivals` | which slots the peer has filled, and how they go back |
 //! | `untold` | slots that were read, until their sender is told |
@@ -22,6 +23,7 @@ pub(crate) mod armed;
 pub(crate) mod arrivals;
 pub(crate) mod bell;
 pub(crate) mod credentials;
+pub(crate) mod filled;
 pub(crate) mod free;
 pub(crate) mod greeting;
 pub(crate) mod loans;

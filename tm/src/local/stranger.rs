@@ -43,7 +43,7 @@ pub(crate) trait Terms: fmt::Debug + Clone + Send + 'static {
 /// How what both sides have becomes a lane.
 pub(crate) trait LaneTerms: Terms {
     /// As [`Stranger::limit_ahead`].
-    fn limit_ahead(&mut self, here: usize, there: usize);
+    fn limit_ahead(&mut self, bytes: usize);
 
     /// Both are there.
     ///
@@ -113,8 +113,8 @@ impl<T: Upgrade> Stranger for LocalStranger<T> {
         text
     }
 
-    fn limit_ahead(&mut self, here: usize, there: usize) {
-        self.terms.limit_ahead(here, there);
+    fn limit_ahead(&mut self, bytes: usize) {
+        self.terms.limit_ahead(bytes);
     }
 
     fn establish(self: Box<Self>, class: LaneClass) -> Result<Box<dyn Establishing>, LaneError> {
@@ -128,8 +128,8 @@ impl<T: Upgrade> Stranger for LocalStranger<T> {
 }
 
 impl<T: LaneTerms> Upgrade for T {
-    fn limit_ahead(&mut self, here: usize, there: usize) {
-        LaneTerms::limit_ahead(self, here, there);
+    fn limit_ahead(&mut self, bytes: usize) {
+        LaneTerms::limit_ahead(self, bytes);
     }
 
     fn establish(

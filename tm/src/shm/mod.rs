@@ -69,8 +69,7 @@ pub(crate) fn listen(
         directory: directory.to_owned(),
         name: name.to_owned(),
     };
-    let tuning = tuning.clone();
-    meeting::listen(directory, name, endpoint, ShmTerms { tuning })
+    meeting::listen(directory, name, endpoint, ShmTerms::of(tuning))
 }
 
 /// Connects to the node `name` in `directory`.
@@ -79,8 +78,7 @@ pub(crate) fn connect(
     name: &str,
     tuning: &ShmTuning,
 ) -> io::Result<Box<dyn Stranger>> {
-    let tuning = tuning.clone();
-    meeting::connect(directory, name, ShmTerms { tuning })
+    meeting::connect(directory, name, ShmTerms::of(tuning))
 }
 
 fn violation(what: String) -> LaneError {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use super::entry::Entry;
 use super::layout::{PUBLISH_AT, RECEIVER_ARMED_AT, RETURN_AT, SENDER_ARMED_AT};
 use super::memory::{OwnMemory, PeerMemory};
+use super::terms::ShmTerms;
 use super::violation;
-use crate::copying::Stores;
 use crate::lane::{LaneError, LaneSender, LentSlot, Piece, Shape};
 use crate::local::LOOKS_BETWEEN_CHECKS;
 use crate::local::armed::{ArmedFlag, ArmedWatch};
@@ -33,7 +33,7 @@ pub(super) struct ShmSender {
 }
 
 impl ShmSender {
-    pub(super) fn new(own: &OwnMemory, peer: &PeerMemory, bell: Bell, stores: Stores) -> Self {
+    pub(super) fn new(own: &OwnMemory, peer: &PeerMemory, bell: Bell, terms: &ShmTerms) -> Self {
         let entries = own.geometry().ring_entries();
         let row = own.geometry().row();
         Self {
@@ -44,7 +44,8 @@ impl ShmSender {
                 row,
                 Reuse::quarter_in_turn(row.slots),
             )
-            .stored(stores),
+            .stored(terms.tuning.stores)
+            .limited(terms.ahead_bytes),
             publish: RingWriter::new(own.words(PUBLISH_AT, entries)),
             returned: RingReader::new(peer.words(RETURN_AT, entries)),
             armed: ArmedFlag::new(own.words(SENDER_ARMED_AT, 1)),
@@ -87,7 +88,7 @@ impl ShmSender {
         if self.slots.is_short() {
             self.take_back()?;
         }
-        let Some(slot) = self.slots.fill(pieces) else {
+        let Some(slot) = self.slots.fill(pieces, length) else {
             return self.note_none_free().map(|()| false);
         };
         self.looks = 0;
@@ -96,7 +97,7 @@ impl ShmSender {
         Ok(true)
     }
 
-    /// All slots are with the peer: looks now and then whether it is there.
+    /// All slots are with the peer, or as much as may be: looks now and then whether it is there.
     fn note_none_free(&mut self) -> Result<(), LaneError> {
         self.looks += 1;
         if self.looks >= LOOKS_BETWEEN_CHECKS {

@@ -8,7 +8,7 @@ use super::layout::Geometry;
 use super::memory::{OwnMemory, PeerMemory};
 use super::receiver::receiver;
 use super::sender::ShmSender;
-use crate::lane::{Lane, LaneClass, slots_ahead};
+use crate::lane::{Lane, LaneClass};
 use crate::local::greeting::{Dialect, TERMS_BYTES};
 use crate::local::stranger::{Ends, LaneTerms, Terms};
 use crate::protocol::ShmTuning;
@@ -17,6 +17,18 @@ use crate::protocol::ShmTuning;
 #[derive(Debug, Clone)]
 pub(super) struct ShmTerms {
     pub(super) tuning: ShmTuning,
+    /// As [`Loans::limited`](crate::local::loans::Loans::limited).
+    pub(super) ahead_bytes: usize,
+}
+
+impl ShmTerms {
+    /// Without a limit to what is filled ahead.
+    pub(super) fn of(tuning: &ShmTuning) -> Self {
+        Self {
+            tuning: tuning.clone(),
+            ahead_bytes: usize::MAX,
+        }
+    }
 }
 
 impl Terms for ShmTerms {
@@ -43,24 +55,13 @@ impl Terms for ShmTerms {
 }
 
 impl LaneTerms for ShmTerms {
-    fn limit_ahead(&mut self, here: usize, _there: usize) {
-        // The slots are of who fills them.
-        let ShmTuning {
-            bulk_slots,
-            bulk_slot_bytes,
-            ..
-        } = &mut self.tuning;
-        *bulk_slots = slots_ahead(*bulk_slots, *bulk_slot_bytes, here);
+    fn limit_ahead(&mut self, bytes: usize) {
+        self.ahead_bytes = bytes;
     }
 
     fn lane(&self, own: OwnMemory, peer: PeerMemory, ends: Ends) -> io::Result<Lane> {
         Ok(Lane {
-            sender: Box::new(ShmSender::new(
-                &own,
-                &peer,
-                ends.sending,
-                self.tuning.stores,
-            )),
+            sender: Box::new(ShmSender::new(&own, &peer, ends.sending, self)),
             receiver: Box::new(receiver(&own, &peer, ends.receiving)),
         })
     }

@@ -9,13 +9,13 @@ use super::layout::{Geometry, PUBLISH_AT, RETURN_AT};
 use super::memory::{OwnMemory, PeerMemory};
 use super::receiver::{ShmReceiver, receiver};
 use super::sender::ShmSender;
-use crate::Stores;
+use super::terms::ShmTerms;
 use crate::local::bell::Bell;
 use crate::local::memory::OwnWords;
 use crate::local::ring::RingWriter;
 use crate::local::sync::{OwnWord, Words};
 use crate::local::tests::threads::{UNIT_BYTES_MAX, units_travel};
-use crate::{LaneError, LaneReceiver, LaneSender};
+use crate::{LaneError, LaneReceiver, LaneSender, ShmTuning};
 
 /// Ours, and the peer's memory and bell ends.
 struct Attack {
@@ -45,7 +45,12 @@ fn attack() -> Attack {
     let (sending, far_sending) = UnixStream::pair().unwrap();
     let (receiving, far_receiving) = UnixStream::pair().unwrap();
     Attack {
-        sender: ShmSender::new(&own, &peer, Bell::new(sending.into()), Stores::default()),
+        sender: ShmSender::new(
+            &own,
+            &peer,
+            Bell::new(sending.into()),
+            &ShmTerms::of(&ShmTuning::default()),
+        ),
         receiver: receiver(&own, &peer, Bell::new(receiving.into())),
         memory,
         bells: vec![far_sending, far_receiving],
@@ -239,7 +244,12 @@ fn units_travel_between_threads() {
     let (far, far_seen) = memory();
     let (bell, far_bell) = UnixStream::pair().unwrap();
     units_travel(
-        ShmSender::new(&near, &far_seen, Bell::new(bell.into()), Stores::default()),
+        ShmSender::new(
+            &near,
+            &far_seen,
+            Bell::new(bell.into()),
+            &ShmTerms::of(&ShmTuning::default()),
+        ),
         receiver(&far, &near_seen, Bell::new(far_bell.into())),
         UNIT_BYTES_MAX,
     );

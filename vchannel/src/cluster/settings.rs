@@ -73,9 +73,9 @@ pub struct GatewaySettings {
     /// Payloads of at least this size are received straight into where they leave from.
     /// Default 16 KiB, [`DIRECT_BOUNDS`].
     pub direct_bytes: usize,
-    /// How many slots the lanes have that an engine fills, in bytes of slots: so much is filled ahead of the
-    /// node that reads them; [`LEAST_AHEAD`](madgate_tm::LEAST_AHEAD) at least, and no more than the
-    /// network's `slots`. Default 32 MiB, [`AHEAD_BOUNDS`].
+    /// The engine fills no further bulk slot of a lane to a session while there is so much in those that the
+    /// session has not given back; what [`LEAST_AHEAD`](madgate_tm::LEAST_AHEAD) full slots hold at least.
+    /// Default 7 MiB, [`AHEAD_BOUNDS`].
     pub ahead_bytes: usize,
     /// Whether payloads pass from one socket to another without being read into memory, where
     /// both networks can do that. Default yes.
@@ -158,7 +158,7 @@ pub const BATCH_BOUNDS: RangeInclusive<u64> = 64 * KIB..=16 * MIB;
 pub const MEMORY_BOUNDS: RangeInclusive<u64> = 8 * MIB..=1024 * GIB;
 /// Allowed limits of straight reception.
 pub const DIRECT_BOUNDS: RangeInclusive<u64> = KIB..=16 * MIB;
-/// Allowed amounts that are filled of slots ahead of their reader.
+/// Allowed amounts that are filled into slots ahead of their reader.
 pub const AHEAD_BOUNDS: RangeInclusive<u64> = 64 * KIB..=GIB;
 /// Allowed lengths of the shortest block that is spliced.
 pub const SPLICE_FROM_BOUNDS: RangeInclusive<u64> = KIB..=GIB;
@@ -190,7 +190,7 @@ impl Default for GatewaySettings {
             wait: WaitPolicy::default(),
             pin: Vec::new(),
             direct_bytes: 16 << 10,
-            ahead_bytes: 32 << 20,
+            ahead_bytes: 7 << 20,
             splice: true,
             splice_from_bytes: 128 << 10,
             handover: Handover::default(),

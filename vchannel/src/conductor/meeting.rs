@@ -156,16 +156,15 @@ impl Meeting {
         }
     }
 
-    /// Makes a lane of the connection, whose slots an engine fills no further ahead than
-    /// `ahead_bytes`. It must not be in a poller.
+    /// Makes a lane of the connection, of which an engine fills no more than `ahead_bytes` ahead of a session.
+    /// It must not be in a poller.
     pub(super) fn establish(&mut self, ahead_bytes: usize) -> Result<(), HandshakeError> {
         let (engines, class) = self.purpose();
         if let Stage::Shaking(mut stranger) = std::mem::replace(&mut self.stage, Stage::Gone) {
-            let [here, there] = engines.map(|is_engine| match is_engine {
-                true => ahead_bytes,
-                false => usize::MAX,
-            });
-            stranger.limit_ahead(here, there);
+            // Another engine has frames wait for what it sends to, in half of all slots if need be.
+            if engines == [true, false] {
+                stranger.limit_ahead(ahead_bytes);
+            }
             let establishing = stranger.establish(class).map_err(lane_failed)?;
             self.stage = Stage::Establishing(establishing);
         }

@@ -170,8 +170,14 @@ impl Input {
             batch: BytesMut::new(),
             short_frames: 0,
             arriving: None,
-            kept: KeptSlots::of(shape),
+            kept: KeptSlots::of(shape, false),
         }
+    }
+
+    /// A gateway fills it.
+    pub(crate) fn of_gateway(mut self) -> Self {
+        self.kept = KeptSlots::of(self.receiver.shape(), true);
+        self
     }
 
     /// Nothing that arrives on it has left the memory of this host: frames may come without a checksum.

@@ -1,14 +1,15 @@
 //! Parts of blocks that wait where they have arrived: in slots of the lane.
 //!
 //! A slot that waits here cannot be filled again meanwhile, so that only some of a lane's may: the
-//! others keep going round, whatever the application does with these.
+//! others keep going round, whatever the application does with these. A gateway does not fill as many of
+//! them as there are (`ahead`): of what it fills at least, too, only some may wait.
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::{Bytes, BytesMut};
-use madgate_tm::{ReceivedSlot, Shape};
+use madgate_tm::{LEAST_AHEAD, ReceivedSlot, Shape};
 
 /// Of the slots of a lane, one in so many may wait.
 const SLOTS_PER_KEPT: usize = 4;
@@ -16,36 +17,59 @@ const SLOTS_PER_KEPT: usize = 4;
 /// The slots of one lane that wait.
 #[derive(Debug)]
 pub(crate) struct KeptSlots {
-    count: Arc<AtomicUsize>,
+    waiting: Arc<Waiting>,
     most: usize,
+    most_bytes: usize,
+}
+
+/// How many slots wait, and how many bytes are in them.
+#[derive(Debug, Default)]
+struct Waiting {
+    slots: AtomicUsize,
+    bytes: AtomicUsize,
 }
 
 impl KeptSlots {
-    /// Those of a lane of this shape; none of a lane without slots.
-    pub(crate) fn of(shape: Shape) -> Self {
-        let most = match shape {
-            Shape::Static { slots, .. } => slots / SLOTS_PER_KEPT,
-            Shape::Dynamic { .. } => 0,
+    /// Those of a lane of this shape, which a gateway fills or another node; none of a lane without slots.
+    pub(crate) fn of(shape: Shape, is_of_gateway: bool) -> Self {
+        let (slots, slot_bytes) = match shape {
+            Shape::Static { slots, slot_bytes } => (slots, slot_bytes),
+            Shape::Dynamic { .. } => (0, 0),
+        };
+        let filled = match is_of_gateway {
+            true => slots.min(LEAST_AHEAD),
+            false => slots,
         };
         Self {
-            count: Arc::new(AtomicUsize::new(0)),
-            most,
+            waiting: Arc::default(),
+            most: slots / SLOTS_PER_KEPT,
+            most_bytes: filled * slot_bytes / SLOTS_PER_KEPT,
         }
     }
 
-    /// Whether one more may wait. The lane's receiver alone adds to them, so that it still may
-    /// when it [does](Self::keep).
-    pub(crate) fn has_room(&self) -> bool {
-        self.count.load(Ordering::Relaxed) < self.most
+    /// Whether one more may wait, with so many bytes in it. The lane's receiver alone adds to them, so that
+    /// it still may when it [does](Self::keep).
+    pub(crate) fn has_room(&self, bytes: usize) -> bool {
+        let Waiting {
+            slots,
+            bytes: waiting,
+        } = &*self.waiting;
+        slots.load(Ordering::Relaxed) < self.most
+            && waiting.load(Ordering::Relaxed) + bytes <= self.most_bytes
     }
 
     /// These bytes of a slot wait.
     pub(crate) fn keep(&self, slot: ReceivedSlot, range: Range<usize>) -> KeptSlot {
-        self.count.fetch_add(1, Ordering::Relaxed);
+        let bytes = slot.len();
+        self.waiting.slots.fetch_add(1, Ordering::Relaxed);
+        self.waiting.bytes.fetch_add(bytes, Ordering::Relaxed);
         KeptSlot {
             slot,
             range,
-            _mark: Mark(Arc::clone(&self.count)),
+            _mark: Mark {
+                waiting: Arc::clone(&self.waiting),
+                bytes,
+            },
         }
     }
 }
@@ -67,11 +91,15 @@ impl KeptSlot {
 
 /// One of those that are counted.
 #[derive(Debug)]
-struct Mark(Arc<AtomicUsize>);
+struct Mark {
+    waiting: Arc<Waiting>,
+    bytes: usize,
+}
 
 impl Drop for Mark {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.waiting.slots.fetch_sub(1, Ordering::Relaxed);
+        self.waiting.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -167,38 +195,60 @@ impl Parts {
 mod tests {
     use super::*;
 
-    fn slot() -> ReceivedSlot {
-        ReceivedSlot::detached((0..10).collect())
+    fn slot(bytes: usize) -> ReceivedSlot {
+        ReceivedSlot::detached((0..10).take(bytes).collect())
+    }
+
+    /// Of a lane with so many slots, each of which holds ten bytes.
+    fn kept(slots: usize, is_of_gateway: bool) -> KeptSlots {
+        let slot_bytes = 10;
+        KeptSlots::of(Shape::Static { slot_bytes, slots }, is_of_gateway)
     }
 
     #[test]
     fn a_quarter_of_the_slots_may_wait() {
-        let kept = KeptSlots::of(Shape::Static {
-            slot_bytes: 10,
-            slots: 9,
-        });
-        let one = kept.keep(slot(), 0..10);
-        assert!(kept.has_room());
-        let other = kept.keep(slot(), 0..10);
-        assert!(!kept.has_room());
+        let kept = kept(9, false);
+        let one = kept.keep(slot(10), 0..10);
+        assert!(kept.has_room(10));
+        let other = kept.keep(slot(10), 0..10);
+        assert!(!kept.has_room(0));
         drop(one);
-        assert!(kept.has_room());
+        assert!(kept.has_room(10));
         drop(other);
-        assert!(!KeptSlots::of(Shape::Dynamic { gather_limit: 9 }).has_room());
+        assert!(!KeptSlots::of(Shape::Dynamic { gather_limit: 9 }, false).has_room(0));
+    }
+
+    #[test]
+    fn of_what_a_gateway_fills_at_least_a_quarter_may_wait() {
+        // Ten in each slot: twenty of the eighty that are filled ahead at least.
+        for (slots, sizes) in [
+            (40, &[10, 10][..]),
+            (40, &[9, 2, 2, 2, 2, 2, 1]),
+            // No more than a quarter of all slots, however little is in them.
+            (40, &[1; 10]),
+            (4, &[10]),
+        ] {
+            let kept = kept(slots, true);
+            let mut waiting: Vec<_> = Vec::new();
+            for &size in sizes {
+                assert!(kept.has_room(size), "{size} of {sizes:?}");
+                waiting.push(kept.keep(slot(size), 0..1));
+            }
+            assert!(!kept.has_room(1), "{sizes:?}");
+            waiting.pop();
+            assert!(kept.has_room(1), "{sizes:?}");
+        }
     }
 
     #[test]
     fn copies_are_joined_and_slots_are_not() {
-        let kept = KeptSlots::of(Shape::Static {
-            slot_bytes: 10,
-            slots: 9,
-        });
+        let kept = kept(9, false);
         let mut parts = Parts::default();
         for byte in 0..100 {
             parts.push(Contents::Shared(Bytes::from(vec![byte])));
             parts.push_copied(1, |into| into.fill(byte));
         }
-        parts.push(Contents::Slot(kept.keep(slot(), 0..10)));
+        parts.push(Contents::Slot(kept.keep(slot(10), 0..10)));
         parts.push(Contents::Shared(vec![1; JOINED_MOST + 1].into()));
         parts.push_copied(2, |into| into.fill(7));
         let lengths: Vec<_> = parts.into_vec().iter().map(Contents::len).collect();
@@ -207,14 +257,11 @@ mod tests {
 
     #[test]
     fn a_slot_goes_back_when_what_was_in_it_is_copied() {
-        let kept = KeptSlots::of(Shape::Static {
-            slot_bytes: 10,
-            slots: 4,
-        });
-        let mut contents = Contents::Slot(kept.keep(slot(), 3..9));
-        assert!(!kept.has_room());
+        let kept = kept(4, false);
+        let mut contents = Contents::Slot(kept.keep(slot(10), 3..9));
+        assert!(!kept.has_room(1));
         contents.copy_kept();
-        assert!(kept.has_room());
+        assert!(kept.has_room(1));
         let mut copy = [0; 6];
         contents.copy_out(0, &mut copy);
         assert_eq!(copy, [3, 4, 5, 6, 7, 8]);
@@ -222,12 +269,9 @@ mod tests {
 
     #[test]
     fn bytes_are_those_of_the_range() {
-        let kept = KeptSlots::of(Shape::Static {
-            slot_bytes: 10,
-            slots: 9,
-        });
+        let kept = kept(9, false);
         for contents in [
-            Contents::Slot(kept.keep(slot(), 3..9)),
+            Contents::Slot(kept.keep(slot(10), 3..9)),
             Contents::Shared(Bytes::from_static(&[3, 4, 5, 6, 7, 8])),
         ] {
             assert_eq!(contents.len(), 6);

@@ -113,7 +113,9 @@ impl Inner {
         ] {
             let mut input = Input::new(index, class, receiver, largest);
             let network = self.cluster.network(request.network);
-            if request.kind == LinkKind::Regular && network.stays_in_memory() {
+            if request.kind != LinkKind::Regular {
+                input = input.of_gateway();
+            } else if network.stays_in_memory() {
                 input = input.within_host();
             }
             self.add_input(driver, input);

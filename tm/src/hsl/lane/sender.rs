@@ -157,7 +157,7 @@ impl<D: Device> HslSender<D> {
         if self.gathers() {
             return self.put_pieces(pieces, length).map(|()| true);
         }
-        let Some(slot) = self.slots.loans_mut().fill(pieces) else {
+        let Some(slot) = self.slots.loans_mut().fill(pieces, length) else {
             return self.note_none_free().map(|()| false);
         };
         self.put_slot(slot, length).map(|()| true)
@@ -230,7 +230,7 @@ impl<D: Device> HslSender<D> {
         let (kind, row, place) = if self.is_short(length) {
             (Kind::Short, self.control_row, self.control.take())
         } else {
-            (Kind::Data, self.buffer_row, self.slots.take_buffer())
+            (Kind::Data, self.buffer_row, self.slots.take_buffer(length))
         };
         let place = place.ok_or(LaneError::Misuse("committed what was not lent"))?;
         Ok(self.entry(kind, row, place, length))

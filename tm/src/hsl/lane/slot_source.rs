@@ -69,11 +69,11 @@ impl SlotSource {
         !matches!(self, Self::Here { buffers: None, .. })
     }
 
-    /// Takes a buffer to write.
-    pub(super) fn take_buffer(&mut self) -> Option<u32> {
+    /// Takes a buffer to write `length` bytes.
+    pub(super) fn take_buffer(&mut self, length: u32) -> Option<u32> {
         match self {
             Self::Here { buffers, .. } => buffers.as_mut()?.take(),
-            Self::There(buffers) => buffers.pass(),
+            Self::There(buffers) => buffers.pass(length),
         }
     }
 
@@ -128,7 +128,7 @@ mod tests {
             assert!(lending.is_any(1) && !lending.is_any(0));
             let lent = lending.loans_mut().lend();
             assert!(lending.is_any(2) && !lending.is_any(1));
-            assert_eq!(lending.take_buffer(), Some(buffer));
+            assert_eq!(lending.take_buffer(100), Some(buffer));
             assert!(
                 !lending.is_any(9),
                 "the other buffer is the one of what is lent"

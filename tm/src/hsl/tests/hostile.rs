@@ -303,8 +303,7 @@ fn what_was_put_before_death_is_received() {
 #[test]
 #[cfg_attr(miri, ignore = "it knows no memory with a descriptor")]
 fn memory_that_is_not_as_agreed_is_refused() {
-    let tuning = HslTuning::default();
-    let terms = HslTerms { tuning };
+    let terms = HslTerms::of(&HslTuning::default());
     let (own, _file, said) = terms.prepare(LaneClass::Urgent).unwrap();
     let length = own.geometry.memory_bytes();
     for (length, access, what) in [

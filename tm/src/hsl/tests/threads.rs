@@ -2,9 +2,9 @@
 
 use std::os::unix::net::UnixStream;
 
+use super::super::HslTuning;
 use super::super::attack::{OURS, PEER, SLOT_BYTES, side};
-use super::super::terms::{receiver, sender};
-use crate::Stores;
+use super::super::terms::{HslTerms, receiver, sender};
 use crate::local::bell::Bell;
 use crate::local::tests::threads::units_travel;
 
@@ -17,7 +17,7 @@ fn units_travel_between_threads() {
         &far,
         [OURS, PEER],
         Bell::new(bell.into()),
-        Stores::default(),
+        &HslTerms::of(&HslTuning::default()),
     )
     .unwrap();
     let receiver = receiver(&far, &near, [PEER, OURS], Bell::new(far_bell.into()));

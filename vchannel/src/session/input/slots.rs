@@ -107,7 +107,7 @@ impl Input {
         goal: &mut Goal<'_, '_>,
         now: Time,
     ) -> Result<Option<ReceivedSlot>, InputError> {
-        if !self.kept.has_room() || slot.len() <= HEAD_BYTES + SMALL_PAYLOAD_BYTES {
+        if !self.kept.has_room(slot.len()) || slot.len() <= HEAD_BYTES + SMALL_PAYLOAD_BYTES {
             return Ok(Some(slot));
         }
         let mut head = [0; HEAD_BYTES];

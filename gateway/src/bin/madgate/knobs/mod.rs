@@ -180,8 +180,8 @@ pub(crate) static KNOBS: [Knob; 35] = [
         section: Section::Gateway,
         key: "ahead",
         kind: Kind::Size,
-        meaning: "the slots of a lane that a gateway fills ahead of their reader, of those that there may be",
-        tried: &["4MiB", "8MiB", "16MiB", "32MiB"],
+        meaning: "how much a gateway fills into slots ahead of the node that reads them",
+        tried: &["4MiB", "7MiB", "16MiB", "1GiB"],
         protocols: &[],
     },
     Knob {
