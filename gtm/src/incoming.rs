@@ -37,10 +37,9 @@ pub const ACKNOWLEDGE_WITHIN: Duration = Duration::from_millis(1);
 pub const FIRST_WINDOW_BYTES: u64 = 128 << 10;
 /// Payloads from here on are *large*. They come by few calls, one after the other at each hop, and gateways
 /// may pass them on without having them in memory: there have to be several under way for all hops to
-/// have something to do, and they crowd no cache. So windows may have three times as much of them.
+/// have something to do, and they crowd no cache. So windows may have [more](Incoming::with_wide_windows) of
+/// them.
 pub const LARGE_FRAGMENT_BYTES: u64 = 256 << 10;
-/// So many times what a window may have besides, where windows may be [wide](Incoming::with_wide_windows).
-const LARGE_WINDOWS: u64 = 3;
 
 /// What to do with an opening.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,10 +150,11 @@ impl Incoming {
         }
     }
 
-    /// The same, whose window may be three times as wide while fragments are [large](LARGE_FRAGMENT_BYTES).
+    /// The same, whose window may be so many `times` as wide while fragments are
+    /// [large](LARGE_FRAGMENT_BYTES).
     #[must_use]
-    pub const fn with_wide_windows(mut self) -> Self {
-        self.large_window_most = self.window_most * LARGE_WINDOWS;
+    pub const fn with_wide_windows(mut self, times: u64) -> Self {
+        self.large_window_most = self.window_most.saturating_mul(times);
         self
     }
 

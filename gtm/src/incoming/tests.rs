@@ -304,7 +304,7 @@ fn the_window_of_large_fragments_is_three_times_as_wide_until_others_have_filled
         let large_most = if wide { most * 3 } else { most };
         let mut fixture = Fixture::opened(most, 64 << 20);
         if wide {
-            fixture.incoming = fixture.incoming.with_wide_windows();
+            fixture.incoming = fixture.incoming.with_wide_windows(3);
         }
         widens_up_to(fixture, most, large_most);
     }
@@ -356,7 +356,7 @@ fn widens_up_to(mut fixture: Fixture, most: u64, large_most: u64) {
 fn a_flow_that_has_filled_a_wide_window_is_opened_again_all_the_same() {
     let most = 1 << 20;
     let mut fixture = Fixture::opened(most, 64 << 20);
-    fixture.incoming = fixture.incoming.with_wide_windows();
+    fixture.incoming = fixture.incoming.with_wide_windows(3);
     widen(&mut fixture, most);
     accept_large(&mut fixture);
     // Nobody unpacks any longer.

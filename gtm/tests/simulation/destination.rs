@@ -64,7 +64,7 @@ impl Destination {
             .or_insert_with(|| DestinationFlow {
                 incarnation: self.incarnation,
                 incoming: Incoming::new(header.flow, self.incarnation, self.window_most, now)
-                    .with_wide_windows(),
+                    .with_wide_windows(3),
                 link,
                 reassembly: Reassembly::default(),
                 ahead: BTreeMap::new(),

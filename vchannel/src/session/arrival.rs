@@ -6,8 +6,7 @@ pub(super) mod tests;
 use bytes::Bytes;
 use madgate_gtm::wire::{Flags, Kind, Opening, Refusal, checksum};
 use madgate_gtm::{
-    FORGET_AFTER, FlowKey, Header, Incoming, OpenVerdict, Placement, Reassembly, Record, Time,
-    Violation,
+    FORGET_AFTER, FlowKey, Header, OpenVerdict, Placement, Reassembly, Record, Time, Violation,
 };
 
 use super::core::Core;
@@ -605,11 +604,7 @@ impl Core {
         let index = match self.in_by_key.get(&key) {
             Some(&index) => index,
             None => {
-                let window = self.settings.window_bytes;
-                let mut flow = Incoming::new(key, self.incarnation, window, now);
-                if self.settings.wide_windows {
-                    flow = flow.with_wide_windows();
-                }
+                let flow = self.incoming(key, now);
                 let index = u32::try_from(self.in_flows.len()).unwrap_or(u32::MAX);
                 self.in_flows
                     .push(InFlow::new(flow, key.source, key.channel));

@@ -15,7 +15,7 @@
 //!   the inbox of their flow;
 //! - [`inbox`], with [`crumbs`] and [`early`]: what has arrived of a flow, and how small
 //!   messages stay cheap, with [`message_memory`] where they are while they are unpacked; [`kept`]: how large
-//!   blocks wait where they have arrived;
+//!   blocks wait where they have arrived; [`windows`]: how much may be on its way;
 //! - [`wait`]: how a caller waits (it drives), and who wakes whom; [`goal`]: what it waits for;
 //!   [`background`]: the thread that drives while no caller does; [`ticker`]: who looks whether
 //!   callers do; [`progress`]: how far everything has come.
@@ -47,6 +47,7 @@ mod ticker;
 mod upkeep;
 mod wait;
 mod whole;
+mod windows;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, OnceLock, Weak};

@@ -348,7 +348,7 @@ pub(crate) static KNOBS: [Knob; 35] = [
         section: Section::Endpoint,
         key: "wide_windows",
         kind: Kind::Flag,
-        meaning: "whether three times the window may be on its way while fragments are large",
+        meaning: "whether two or three windows may be on their way while fragments are large",
         tried: &["true", "false"],
         protocols: &[],
     },
