@@ -71,6 +71,16 @@ mod shm {
         crate::conformance_suite!(rig);
     }
 
+    /// Through the caches, line by line.
+    mod plain {
+        #[allow(clippy::unnecessary_wraps)]
+        fn rig() -> Option<super::Rig> {
+            Some(super::rig_with(super::Stores::Plain))
+        }
+
+        crate::conformance_suite!(rig);
+    }
+
     /// Past the caches, whoever is where.
     mod streaming {
         #[allow(clippy::unnecessary_wraps)]

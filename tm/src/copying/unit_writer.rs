@@ -19,9 +19,9 @@
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
-use super::copy_unit;
 use super::fetching::copy_fetching;
 use super::streaming::stream;
+use super::{copy, copy_unit};
 
 /// How units of shared memory are stored where the other side reads them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -31,15 +31,17 @@ pub enum Stores {
     /// other slowly.
     #[default]
     Adaptive,
-    /// Through the caches.
+    /// Through the caches. Lines are asked for ahead of writing them, where the processor knows how.
     Cached,
+    /// Through the caches, and each line as it is written.
+    Plain,
     /// Large ones past the caches (non-temporal stores).
     Streaming,
 }
 
 impl Stores {
     /// All there are.
-    pub const ALL: [Self; 3] = [Self::Adaptive, Self::Cached, Self::Streaming];
+    pub const ALL: [Self; 4] = [Self::Adaptive, Self::Cached, Self::Plain, Self::Streaming];
 
     /// Its name in a cluster file.
     #[must_use]
@@ -47,6 +49,7 @@ impl Stores {
         match self {
             Self::Adaptive => "adaptive",
             Self::Cached => "cached",
+            Self::Plain => "plain",
             Self::Streaming => "streaming",
         }
     }
@@ -140,6 +143,10 @@ impl UnitWriter {
         if self.next_goes_past() {
             // SAFETY: as the caller promises.
             return unsafe { stream(from.as_ptr(), to.as_ptr(), length) };
+        }
+        if self.stores == Stores::Plain {
+            // SAFETY: as the caller promises.
+            return unsafe { copy(from.as_ptr(), to.as_ptr(), length) };
         }
         let begun = self.is_timed().then(Instant::now);
         // SAFETY: as the caller promises.
@@ -262,8 +269,10 @@ mod tests {
 
     #[test]
     fn who_is_told_how_does_not_ask() {
-        let mut cached = UnitWriter::new(Stores::Cached);
-        assert_eq!(past(&mut cached, 1000, SLOW), 0);
+        for stores in [Stores::Cached, Stores::Plain] {
+            let mut cached = UnitWriter::new(stores);
+            assert_eq!(past(&mut cached, 1000, SLOW), 0);
+        }
         let mut streaming = UnitWriter::new(Stores::Streaming);
         assert_eq!(past(&mut streaming, 1000, FAST), 1000);
     }
