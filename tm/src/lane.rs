@@ -295,11 +295,11 @@ pub trait Stranger: AsFd + Send + fmt::Debug {
     /// Who it is on the network, for people: an address, or a process.
     fn describe(&self) -> String;
 
-    /// Has this side fill no slot while there are so many `bytes` in those that the other side has not
-    /// given back, or as many as [`LEAST_AHEAD`] full slots hold if that is more. So much is filled ahead of
-    /// who reads them, and stays in caches if it is little; small frames still have all slots. Who reads
-    /// them must not keep so much. Nothing for lanes without slots, or whose slots are not in the memory of
-    /// a host.
+    /// Has this side lend and fill no further slot while there are so many `bytes` in those that the other
+    /// side has not given back, or as many as [`LEAST_AHEAD`] full slots hold if that is more; what is lent
+    /// by then may still be committed. So much is filled ahead of who reads it, and stays in caches if it is
+    /// little; small frames still have all slots. Who reads them must not keep so much. Nothing for lanes
+    /// without slots, or whose slots are not in the [memory of a host](crate::stays_in_memory).
     fn limit_ahead(&mut self, _bytes: usize) {}
 
     /// Turns the connection into a lane, now that the handshake is over and every byte of

@@ -88,8 +88,10 @@ fn one_that_does_not_unpack_blocks_nobody_over_shm() {
 /// it has not to be read for its checksum.
 #[test]
 fn who_keeps_slots_leaves_some_to_others() {
+    let full_slots =
+        "[endpoint]\nramps = false\nsized_by_speed = false\n[gateway]\nahead = \"64KiB\"";
     for right in ["shm", "hsl"] {
-        let world = World::new("[gateway]\nahead = \"64KiB\"")
+        let world = World::new(full_slots)
             .networks(&[("left", "tcp"), ("right", right)])
             .node("gw", &[("left", "tcp"), ("right", right)])
             .node("a0", &[("left", "tcp")])

@@ -7,9 +7,6 @@ use crate::lane::LEAST_AHEAD;
 /// The bytes in slots that the other side has.
 #[derive(Debug)]
 pub(super) struct Filled {
-    /// In each slot; none in one that it does not have.
-    lengths: Box<[u32]>,
-    /// In all of them.
     bytes: usize,
     /// With so many no further slot is to be filled.
     most: usize,
@@ -17,9 +14,8 @@ pub(super) struct Filled {
 
 impl Filled {
     /// None yet, and without a limit.
-    pub(super) fn none_of(row: Row) -> Self {
+    pub(super) const fn new() -> Self {
         Self {
-            lengths: vec![0; row.slots as usize].into_boxed_slice(),
             bytes: 0,
             most: usize::MAX,
         }
@@ -33,19 +29,18 @@ impl Filled {
     }
 
     /// Whether no further slot is to be filled now.
-    pub(super) fn is_enough(&self) -> bool {
+    pub(super) const fn is_enough(&self) -> bool {
         self.bytes >= self.most
     }
 
-    /// The other side has `slot`, with so many bytes in it.
-    pub(super) fn add(&mut self, slot: u32, length: u32) {
-        self.lengths[slot as usize] = length;
+    /// The other side has a slot with so many bytes.
+    pub(super) const fn add(&mut self, length: u32) {
         self.bytes += length as usize;
     }
 
-    /// It does not have `slot` any longer.
-    pub(super) fn remove(&mut self, slot: u32) {
-        self.bytes -= std::mem::take(&mut self.lengths[slot as usize]) as usize;
+    /// It has it no longer.
+    pub(super) const fn remove(&mut self, length: u32) {
+        self.bytes -= length as usize;
     }
 }
 
@@ -56,30 +51,23 @@ mod tests {
 
     #[test]
     fn it_is_enough_with_so_many_bytes_and_no_fewer_than_some_slots_hold() {
-        for (slots, limit, fills) in [(20, 0, 8), (5, 0, 5), (20, 91, 10), (20, usize::MAX, 20)] {
+        for (slots, limit, fills) in [(20, 0, 8), (5, 0, 5), (20, 91, 10), (20, 200, 20)] {
             let row = Row {
                 at: 0,
                 slots,
                 slot_bytes: 10,
                 stride: 16,
             };
-            let mut filled = Filled::none_of(row).limited(limit, row);
+            let mut filled = Filled::new().limited(limit, row);
             let mut count = 0;
-            while count < slots && !filled.is_enough() {
-                filled.add(count, 10);
+            while !filled.is_enough() {
+                filled.add(10);
                 count += 1;
             }
             assert_eq!(count, fills, "{limit} of {slots}");
-            if count == slots {
-                continue;
-            }
-            // Who had one without bytes in it had none of them.
-            filled.remove(count);
-            assert!(filled.is_enough());
-            filled.remove(1);
+            filled.remove(10);
             assert!(!filled.is_enough());
-            filled.remove(1);
-            filled.add(1, 9);
+            filled.add(9);
             assert_eq!(filled.is_enough(), limit == 91);
         }
     }

@@ -106,8 +106,8 @@ enum Holder {
     Free,
     /// The caller, to fill it.
     Lent,
-    /// The peer.
-    Peer,
+    /// The peer, with so many bytes in it.
+    Peer(u32),
 }
 
 impl Loans {
@@ -124,7 +124,7 @@ impl Loans {
     pub(crate) fn granted(memory: Arc<Mapping>, row: Row, reuse: Reuse) -> Self {
         assert!(memory.is_writable());
         let free = FreeSlots::none_of(row.slots, reuse);
-        Self::of(memory, row, free, Holder::Peer)
+        Self::of(memory, row, free, Holder::Peer(0))
     }
 
     fn of(memory: Arc<Mapping>, row: Row, free: FreeSlots, holder: Holder) -> Self {
@@ -138,7 +138,7 @@ impl Loans {
             }),
             holders: vec![holder; slots].into_boxed_slice(),
             with_peer: slots - free.len(),
-            filled: Filled::none_of(row),
+            filled: Filled::new(),
             free,
             writer: UnitWriter::new(Stores::Cached),
         }
@@ -232,9 +232,9 @@ impl Loans {
 
     /// The peer has `slot` from now on, with `length` bytes in it.
     fn give(&mut self, slot: u32, length: u32) {
-        self.holders[slot as usize] = Holder::Peer;
+        self.holders[slot as usize] = Holder::Peer(length);
         self.with_peer += 1;
-        self.filled.add(slot, length);
+        self.filled.add(length);
     }
 
     /// The first `length` bytes of a slot that is the peer's, as they are now.
@@ -271,19 +271,27 @@ impl Loans {
 
     /// The peer says that it has read `slot`; whether it had it.
     pub(crate) fn take_back(&mut self, slot: u32) -> bool {
-        match self.holders.get_mut(slot as usize) {
-            Some(holder @ Holder::Peer) => *holder = Holder::Free,
-            _ => return false,
+        let is_with_peer = self.take_from_peer(slot);
+        if is_with_peer {
+            self.free.put(slot);
         }
+        is_with_peer
+    }
+
+    /// The peer does not have `slot` any longer; whether it had it.
+    fn take_from_peer(&mut self, slot: u32) -> bool {
+        let Some(holder @ &mut Holder::Peer(length)) = self.holders.get_mut(slot as usize) else {
+            return false;
+        };
+        *holder = Holder::Free;
         self.with_peer -= 1;
-        self.filled.remove(slot);
-        self.free.put(slot);
+        self.filled.remove(length);
         true
     }
 
     /// Whether the peer has `slot`.
     pub(crate) fn is_with_peer(&self, slot: u32) -> bool {
-        self.holders.get(slot as usize) == Some(&Holder::Peer)
+        matches!(self.holders.get(slot as usize), Some(Holder::Peer(_)))
     }
 
     /// A slot that is with the peer is none of its after all: it was not told.
@@ -291,10 +299,7 @@ impl Loans {
     /// # Panics
     /// When it is not with the peer.
     pub(crate) fn take_back_untold(&mut self, slot: u32) {
-        assert!(self.is_with_peer(slot));
-        self.holders[slot as usize] = Holder::Free;
-        self.with_peer -= 1;
-        self.filled.remove(slot);
+        assert!(self.take_from_peer(slot));
         self.free.put_unused(slot);
     }
 

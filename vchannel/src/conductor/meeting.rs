@@ -162,7 +162,7 @@ impl Meeting {
         let (engines, class) = self.purpose();
         if let Stage::Shaking(mut stranger) = std::mem::replace(&mut self.stage, Stage::Gone) {
             // Another engine has frames wait for what it sends to, in half of all slots if need be.
-            if engines == [true, false] {
+            if engines == [true, false] && class == LaneClass::Bulk {
                 stranger.limit_ahead(ahead_bytes);
             }
             let establishing = stranger.establish(class).map_err(lane_failed)?;

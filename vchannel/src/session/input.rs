@@ -174,7 +174,7 @@ impl Input {
         }
     }
 
-    /// A gateway fills it.
+    /// A gateway fills it, within the memory of a host.
     pub(crate) fn of_gateway(mut self) -> Self {
         self.kept = KeptSlots::of(self.receiver.shape(), true);
         self

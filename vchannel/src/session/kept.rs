@@ -1,8 +1,8 @@
 //! Parts of blocks that wait where they have arrived: in slots of the lane.
 //!
 //! A slot that waits here cannot be filled again meanwhile, so that only some of a lane's may: the
-//! others keep going round, whatever the application does with these. A gateway does not fill as many of
-//! them as there are (`ahead`): of what it fills at least, too, only some may wait.
+//! others keep going round, whatever the application does with these. A gateway does not fill all of those
+//! that are memory of their host (`ahead`): of what it fills at least, too, only some may wait.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -30,7 +30,8 @@ struct Waiting {
 }
 
 impl KeptSlots {
-    /// Those of a lane of this shape, which a gateway fills or another node; none of a lane without slots.
+    /// Those of a lane of this shape, of which a gateway may fill no more than it
+    /// [has to](madgate_tm::Stranger::limit_ahead); none of a lane without slots.
     pub(crate) fn of(shape: Shape, is_of_gateway: bool) -> Self {
         let (slots, slot_bytes) = match shape {
             Shape::Static { slots, slot_bytes } => (slots, slot_bytes),

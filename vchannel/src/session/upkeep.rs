@@ -112,11 +112,11 @@ impl Inner {
             (LaneClass::Bulk, bulk.receiver),
         ] {
             let mut input = Input::new(index, class, receiver, largest);
-            let network = self.cluster.network(request.network);
-            if request.kind != LinkKind::Regular {
-                input = input.of_gateway();
-            } else if network.stays_in_memory() {
-                input = input.within_host();
+            if self.cluster.network(request.network).stays_in_memory() {
+                input = match request.kind {
+                    LinkKind::Regular => input.within_host(),
+                    _ => input.of_gateway(),
+                };
             }
             self.add_input(driver, input);
         }

@@ -10,10 +10,9 @@ use crate::topology::Route;
 /// to do then.
 const LARGE_WINDOWS: u64 = 3;
 
-/// The same where it leaves its source in slots, to a gateway. Slots do not hold more the more there is on its
-/// way, as sockets do up to a limit: what is more than hops need to do is touched once more after it has left
-/// the caches.
-const LARGE_WINDOWS_IN_SLOTS: u64 = 2;
+/// The same where it goes to its first gateway through memory. Sockets hold no more than they can, and slots
+/// all that is granted: of three windows much has left the caches when it is its turn.
+const LARGE_WINDOWS_IN_MEMORY: u64 = 2;
 
 impl Core {
     /// A flow to this node.
@@ -33,12 +32,12 @@ impl Core {
         let source = self.cluster.node_with_rank(key.source);
         let route = routes.zip(source);
         let route = route.and_then(|(routes, source)| routes.route(source, self.node).ok());
-        let leaves_in_slots = |route: &Route| {
+        let begins_in_memory = |route: &Route| {
             let first = route.hops.first().filter(|_| !route.is_direct());
             first.is_some_and(|hop| self.cluster.network(hop.network).stays_in_memory())
         };
-        if route.is_some_and(|route| leaves_in_slots(&route)) {
-            LARGE_WINDOWS_IN_SLOTS
+        if route.is_some_and(|route| begins_in_memory(&route)) {
+            LARGE_WINDOWS_IN_MEMORY
         } else {
             LARGE_WINDOWS
         }
@@ -97,7 +96,7 @@ mod tests {
     "#;
 
     #[test]
-    fn what_begins_in_slots_of_a_gateway_has_fewer_large_windows() {
+    fn what_goes_to_a_gateway_through_memory_has_fewer_large_windows() {
         let node = |cluster: &Cluster, name| cluster.node(name).unwrap();
         let width = |core: &Core, source: u32| {
             let key = FlowKey {

@@ -1,5 +1,7 @@
 //! Members that dial each other.
 
+use madgate_tm::LEAST_AHEAD;
+
 use super::*;
 use crate::conductor::limits::BACKOFF_FIRST;
 use crate::handshake::SessionKey;
@@ -88,8 +90,8 @@ fn an_engine_fills_little_ahead_of_a_session() {
     let fixture = Fixture::new();
     for (kind, dials, dialled, filled) in [
         (LinkKind::Regular, "gw", "b0", [64, 64]),
-        (LinkKind::Forward, "b0", "gw", [64, 14]),
-        (LinkKind::Deliver, "gw", "b0", [14, 64]),
+        (LinkKind::Forward, "b0", "gw", [64, LEAST_AHEAD]),
+        (LinkKind::Deliver, "gw", "b0", [LEAST_AHEAD, 64]),
         (LinkKind::Relay, "gw", "g2", [64, 64]),
     ] {
         let here = Node::start(&fixture, dials, 12);
@@ -98,16 +100,17 @@ fn an_engine_fills_little_ahead_of_a_session() {
         let wanted = request(&fixture, kind, "right", dialled);
         here.conductor.dial(dialer, wanted);
         let ends = [up(here.events(dialer)), up(there.events(acceptor))];
-        let counts = ends.map(|mut end| {
+        let fill = |lane: &mut Lane| {
             let mut count = 0;
-            while let Some(slot) = end.bulk.sender.try_lend().unwrap() {
+            while let Some(slot) = lane.sender.try_lend().unwrap() {
                 let length = slot.capacity();
-                end.bulk.sender.commit(slot, length).unwrap();
+                lane.sender.commit(slot, length).unwrap();
                 count += 1;
             }
             count
-        });
-        assert_eq!(counts, filled, "{kind:?}");
+        };
+        let counts = ends.map(|mut end| [fill(&mut end.bulk), fill(&mut end.urgent)]);
+        assert_eq!(counts, filled.map(|bulk| [bulk, 64]), "{kind:?}");
     }
 }
 

@@ -35,6 +35,8 @@ impl Fixture {
             [session]
             name = "test"
             key_file = "session.key"
+            [gateway]
+            ahead = "64KiB"
             [[network]]
             name = "left"
             protocol = "tcp"
