@@ -13,8 +13,13 @@
 
 #[cfg(test)]
 mod tests;
+mod wide;
+
+pub use wide::WideWindow;
 
 use std::time::Duration;
+
+use self::wide::Wide;
 
 use crate::budget::{Budget, GUARANTEED_BYTES};
 use crate::reassembly::Violation;
@@ -35,11 +40,6 @@ pub const ACKNOWLEDGE_WITHIN: Duration = Duration::from_millis(1);
 /// limited by it and the application keeps up: when the source asks for more, and little waits to be
 /// consumed then, or all of it is consumed before anything comes that was granted since.
 pub const FIRST_WINDOW_BYTES: u64 = 128 << 10;
-/// Payloads from here on are *large*. They come by few calls, one after the other at each hop, and gateways
-/// may pass them on without having them in memory: there have to be several under way for all hops to
-/// have something to do, and they crowd no cache. So windows may have [more](Incoming::with_wide_windows) of
-/// them.
-pub const LARGE_FRAGMENT_BYTES: u64 = 256 << 10;
 
 /// What to do with an opening.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,9 +98,7 @@ pub struct Incoming {
     window: u64,
     window_most: u64,
     /// The same while fragments are large.
-    large_window_most: u64,
-    /// Up to where what arrives counts as large: a window beyond the end of the last fragment that was.
-    large_up_to: u64,
+    wide: [Wide; 2],
     /// The source asked for credit and could use more than it got.
     starved: bool,
     /// What was granted when the source asked for credit, and the application had yet to consume much
@@ -136,8 +134,7 @@ impl Incoming {
             opened_up_to: 0,
             window: FIRST_WINDOW_BYTES.min(window_most),
             window_most,
-            large_window_most: window_most,
-            large_up_to: 0,
+            wide: [WideWindow::NONE; 2].map(|none| Wide::new(none, window_most)),
             starved: false,
             asked_at: None,
             credit_wanted: false,
@@ -150,11 +147,11 @@ impl Incoming {
         }
     }
 
-    /// The same, whose window may be so many `times` as wide while fragments are
-    /// [large](LARGE_FRAGMENT_BYTES).
+    /// The same, whose window may be wider while fragments are large: as wide as the widest of these that any
+    /// of the last fragments, a window of them, is large enough for.
     #[must_use]
-    pub const fn with_wide_windows(mut self, times: u64) -> Self {
-        self.large_window_most = self.window_most.saturating_mul(times);
+    pub fn with_wide_windows(mut self, wide: [WideWindow; 2]) -> Self {
+        self.wide = wide.map(|wide| Wide::new(wide, self.window_most));
         self
     }
 
@@ -185,7 +182,8 @@ impl Incoming {
         }
         let source_restarted = is_new && self.source_incarnation != 0;
         let is_duplicate = !is_new && header.position < self.delivered;
-        let room = self.large_window_most.max(GUARANTEED_BYTES);
+        let [one, other] = &self.wide;
+        let room = one.most.max(other.most).max(GUARANTEED_BYTES);
         if !is_duplicate
             && self.unconsumed + header.charge() > room.min(budget.allowance(self.outstanding()))
         {
@@ -214,7 +212,7 @@ impl Incoming {
         self.granted = self.delivered.max(header.end_position());
         self.opened_up_to = header.end_position();
         self.window = FIRST_WINDOW_BYTES.min(self.window_most);
-        self.large_up_to = 0;
+        self.wide.iter_mut().for_each(|wide| wide.up_to = 0);
         self.credit_wanted = true;
         self.asked_up_to = NOT_ASKED;
         self.acknowledge_at = None;
@@ -265,8 +263,10 @@ impl Incoming {
         self.delivered += charge;
         self.unconsumed += charge;
         self.last_heard = now;
-        if u64::from(header.length) >= LARGE_FRAGMENT_BYTES {
-            self.large_up_to = self.delivered + self.window_most;
+        for wide in &mut self.wide {
+            if u64::from(header.length) >= wide.from_bytes {
+                wide.up_to = self.delivered + self.window_most;
+            }
         }
         if self.delivered >= self.asked_up_to {
             self.asked_up_to = NOT_ASKED;
@@ -439,12 +439,9 @@ impl Incoming {
     }
 
     /// How wide it may become, as long as what arrives is as it is now.
-    const fn widest(&self) -> u64 {
-        if self.delivered < self.large_up_to {
-            self.large_window_most
-        } else {
-            self.window_most
-        }
+    fn widest(&self) -> u64 {
+        let wide = self.wide.iter().filter(|wide| self.delivered < wide.up_to);
+        wide.map(|wide| wide.most).max().unwrap_or(self.window_most)
     }
 
     /// How far can be granted now, and how much the flow may have outstanding.

@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::{
-    ACKNOWLEDGE_WITHIN, FIRST_WINDOW_BYTES, Incoming, LARGE_FRAGMENT_BYTES, OpenVerdict, Placement,
-};
+use super::{ACKNOWLEDGE_WITHIN, FIRST_WINDOW_BYTES, Incoming, OpenVerdict, Placement, WideWindow};
 use crate::budget::{Budget, GUARANTEED_BYTES};
 use crate::reassembly::Violation;
 use crate::time::{FORGET_AFTER, Time};
@@ -20,6 +18,18 @@ const FLOW: FlowKey = FlowKey {
 const OURS: u64 = 77;
 const START: Time = Time(1_000_000_000);
 const SMALL: u64 = 128 + 100;
+
+/// Two windows of fragments of so many bytes, three of those that are larger.
+const WIDE: [WideWindow; 2] = [
+    WideWindow {
+        from_bytes: 64 << 10,
+        windows: 2,
+    },
+    WideWindow {
+        from_bytes: 256 << 10,
+        windows: 3,
+    },
+];
 
 fn opening(source: u64, destination: u64) -> Opening {
     Opening {
@@ -281,11 +291,11 @@ fn the_window_grows_while_the_application_keeps_up() {
 }
 
 /// As far as it is granted, large fragments come and are consumed, the last of which asks for more.
-fn accept_large(fixture: &mut Fixture) -> (u64, u64) {
+fn accept_large(fixture: &mut Fixture, length: u64) -> (u64, u64) {
     loop {
         let header = Header {
             flags: Flags::WANT,
-            length: u32::try_from(LARGE_FRAGMENT_BYTES).unwrap(),
+            length: u32::try_from(length).unwrap(),
             ..frame(5, fixture.incoming.delivered)
         };
         if header.end_position() > fixture.incoming.granted {
@@ -298,15 +308,39 @@ fn accept_large(fixture: &mut Fixture) -> (u64, u64) {
 }
 
 #[test]
-fn the_window_of_large_fragments_is_three_times_as_wide_until_others_have_filled_it() {
+fn the_window_of_large_fragments_is_wider_until_others_have_filled_it() {
     let most = 1 << 20;
-    for wide in [false, true] {
-        let large_most = if wide { most * 3 } else { most };
-        let mut fixture = Fixture::opened(most, 64 << 20);
-        if wide {
-            fixture.incoming = fixture.incoming.with_wide_windows(3);
+    for wide in [WIDE, [WIDE[1], WIDE[0]], [WideWindow::NONE; 2]] {
+        for length in [(64 << 10) - 1, 64 << 10, (256 << 10) - 1, 256 << 10] {
+            let is_for = |wide: &&WideWindow| length >= wide.from_bytes;
+            let windows = wide.iter().filter(is_for).map(|wide| wide.windows).max();
+            let mut fixture = Fixture::opened(most, 64 << 20);
+            fixture.incoming = fixture.incoming.with_wide_windows(wide);
+            widens_up_to(fixture, length, most, most * windows.unwrap_or(1));
         }
-        widens_up_to(fixture, most, large_most);
+    }
+}
+
+#[test]
+fn what_fits_the_widest_windows_has_them_as_long_as_it_is_among_the_last() {
+    let most = 1 << 20;
+    let mut fixture = Fixture::opened(most, 64 << 20);
+    fixture.incoming = fixture.incoming.with_wide_windows(WIDE);
+    widen(&mut fixture, most);
+    accept_large(&mut fixture, 256 << 10);
+    let large_up_to = fixture.incoming.delivered + most;
+    loop {
+        let header = Header {
+            length: 64 << 10,
+            ..frame(5, fixture.incoming.delivered)
+        };
+        fixture.accept(&header);
+        let is_large = fixture.incoming.delivered < large_up_to;
+        let windows = if is_large { 3 } else { 2 };
+        assert_eq!(fixture.incoming.widest(), most * windows);
+        if !is_large {
+            break;
+        }
     }
 }
 
@@ -320,10 +354,10 @@ fn widen(fixture: &mut Fixture, most: u64) {
     }
 }
 
-fn widens_up_to(mut fixture: Fixture, most: u64, large_most: u64) {
+fn widens_up_to(mut fixture: Fixture, length: u64, most: u64, large_most: u64) {
     widen(&mut fixture, most);
     for _ in 0..3 {
-        let (delivered, granted) = accept_large(&mut fixture);
+        let (delivered, granted) = accept_large(&mut fixture, length);
         assert_eq!(granted - delivered, large_most);
     }
     let large_up_to = fixture.incoming.delivered + most;
@@ -356,9 +390,9 @@ fn widens_up_to(mut fixture: Fixture, most: u64, large_most: u64) {
 fn a_flow_that_has_filled_a_wide_window_is_opened_again_all_the_same() {
     let most = 1 << 20;
     let mut fixture = Fixture::opened(most, 64 << 20);
-    fixture.incoming = fixture.incoming.with_wide_windows(3);
+    fixture.incoming = fixture.incoming.with_wide_windows(WIDE);
     widen(&mut fixture, most);
-    accept_large(&mut fixture);
+    accept_large(&mut fixture, 256 << 10);
     // Nobody unpacks any longer.
     loop {
         let small = frame(5, fixture.incoming.delivered);

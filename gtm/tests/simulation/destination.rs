@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use bytes::{Bytes, BytesMut};
+use madgate_gtm::incoming::WideWindow;
 use madgate_gtm::wire::checksum::is_intact;
 use madgate_gtm::wire::{
     Flags, FlowKey, HEADER_BYTES, Header, Kind, OPENING_BYTES, Opening, Refusal,
@@ -15,6 +16,15 @@ use crate::network::Network;
 
 /// What packed the flow's messages, by the incarnation of its source.
 pub(crate) type Ledgers = HashMap<(FlowKey, u64), Ledger>;
+
+/// Windows of large fragments.
+const WIDE: [WideWindow; 2] = [
+    WideWindow {
+        from_bytes: 256 << 10,
+        windows: 3,
+    },
+    WideWindow::NONE,
+];
 
 #[derive(Debug)]
 pub(crate) struct Destination {
@@ -64,7 +74,7 @@ impl Destination {
             .or_insert_with(|| DestinationFlow {
                 incarnation: self.incarnation,
                 incoming: Incoming::new(header.flow, self.incarnation, self.window_most, now)
-                    .with_wide_windows(3),
+                    .with_wide_windows(WIDE),
                 link,
                 reassembly: Reassembly::default(),
                 ahead: BTreeMap::new(),

@@ -139,8 +139,8 @@ pub struct EndpointSettings {
     /// Whether fragments through gateways are the larger, the faster a flow is delivered; else each
     /// is as large as the channel allows. Default yes.
     pub sized_by_speed: bool,
-    /// Whether flows are granted three times the window while their fragments have 256 KiB or more, and twice
-    /// the window if they leave their source through memory to a gateway. Default yes.
+    /// Whether flows are granted two or three windows while their fragments are large, as their way needs it.
+    /// Default yes.
     pub wide_windows: bool,
     /// How callers and the progress thread wait. Default adaptive.
     pub wait: WaitPolicy,

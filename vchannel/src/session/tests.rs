@@ -136,7 +136,7 @@ fn who_has_no_credit_left_asks_at_once() {
 /// What no message can see: how much more is under way.
 #[test]
 fn windows_are_wide_where_they_are_to_be() {
-    for (wide, most) in [("true", 3 << 20), ("false", 1 << 20)] {
+    for (wide, from_bytes, most) in [("true", 256 << 10, 3 << 20), ("false", u64::MAX, 1 << 20)] {
         let settings = format!("[endpoint]\nwindow = \"1MiB\"\nwide_windows = {wide}\n");
         let (_files, a, b) = pair_tuned("shm", ["a", "b"], [settings.as_str(); 2]);
         let (from, to) = (a.channel("main").unwrap(), b.channel("main").unwrap());
@@ -146,7 +146,8 @@ fn windows_are_wide_where_they_are_to_be() {
         unpacking.unpack_owned(1, ReceiveMode::Cheaper).unwrap();
         unpacking.end_unpacking().unwrap();
         let flow = format!("{:?}", b.inner().lock().in_flows[0].flow);
-        let expected = format!("window_most: 1048576, large_window_most: {most},");
+        let expected =
+            format!("window_most: 1048576, wide: [Wide {{ from_bytes: {from_bytes}, most: {most},");
         assert!(flow.contains(&expected), "{flow}");
     }
 }

@@ -1,18 +1,36 @@
 //! How wide the windows of large fragments are: as wide as its way needs them.
 
+use madgate_gtm::incoming::WideWindow;
 use madgate_gtm::wire::FlowKey;
 use madgate_gtm::{Incoming, Time};
 
 use super::core::Core;
 use crate::topology::Route;
 
-/// So many times its window is what a flow is granted while its fragments are large: all hops have something
-/// to do then.
-const LARGE_WINDOWS: u64 = 3;
+/// From the first on, gateways pass payloads on where they are, and in pipes; a little less, as the first bytes
+/// of a message may travel ahead of it.
+const LARGE_BYTES: u64 = 96 << 10;
+/// Between two nodes of one network fragments are as large as messages, up to this and more.
+const LARGE_DIRECT_BYTES: u64 = 256 << 10;
+/// Batches hold several of them.
+const MEDIUM_BYTES: u64 = 48 << 10;
 
-/// The same where it goes to its first gateway through memory. Sockets hold no more than they can, and slots
-/// all that is granted: of three windows much has left the caches when it is its turn.
-const LARGE_WINDOWS_IN_MEMORY: u64 = 2;
+/// Between two nodes of one network.
+const DIRECT: [WideWindow; 2] = [wide(LARGE_DIRECT_BYTES, 3), WideWindow::NONE];
+/// Through gateways: all hops have something to do then.
+const FORWARDED: [WideWindow; 2] = [wide(LARGE_BYTES, 3), WideWindow::NONE];
+/// The same from a source that reaches its gateway through memory. Sockets hold no more than they can, and
+/// slots all that is granted: of three windows much has left the caches when it is its turn.
+const FROM_MEMORY: [WideWindow; 2] = [wide(LARGE_BYTES, 2), WideWindow::NONE];
+/// The same to a destination that its gateway reaches through memory: what slots do not hold waits in sockets.
+const INTO_MEMORY: [WideWindow; 2] = [wide(MEDIUM_BYTES, 2), wide(LARGE_BYTES, 3)];
+
+const fn wide(from_bytes: u64, windows: u64) -> WideWindow {
+    WideWindow {
+        from_bytes,
+        windows,
+    }
+}
 
 impl Core {
     /// A flow to this node.
@@ -20,26 +38,29 @@ impl Core {
         let window = self.settings.window_bytes;
         let incoming = Incoming::new(key, self.incarnation, window, now);
         if self.settings.wide_windows {
-            incoming.with_wide_windows(self.large_windows(key))
+            incoming.with_wide_windows(self.wide_windows(key))
         } else {
             incoming
         }
     }
 
-    fn large_windows(&self, key: FlowKey) -> u64 {
+    fn wide_windows(&self, key: FlowKey) -> [WideWindow; 2] {
         let routes = self.routes.get(usize::from(key.channel));
         let routes = routes.and_then(Option::as_ref);
         let source = self.cluster.node_with_rank(key.source);
         let route = routes.zip(source);
         let route = route.and_then(|(routes, source)| routes.route(source, self.node).ok());
-        let begins_in_memory = |route: &Route| {
-            let first = route.hops.first().filter(|_| !route.is_direct());
-            first.is_some_and(|hop| self.cluster.network(hop.network).stays_in_memory())
-        };
-        if route.is_some_and(|route| begins_in_memory(&route)) {
-            LARGE_WINDOWS_IN_MEMORY
-        } else {
-            LARGE_WINDOWS
+        route.map_or(DIRECT, |route| self.wide_windows_of(&route))
+    }
+
+    fn wide_windows_of(&self, route: &Route) -> [WideWindow; 2] {
+        let [begins, ends] = [route.hops.first(), route.hops.last()]
+            .map(|hop| hop.is_some_and(|hop| self.cluster.network(hop.network).stays_in_memory()));
+        match (begins, ends) {
+            _ if route.is_direct() => DIRECT,
+            (true, _) => FROM_MEMORY,
+            (false, true) => INTO_MEMORY,
+            (false, false) => FORWARDED,
         }
     }
 }
@@ -51,13 +72,11 @@ mod tests {
     use super::*;
     use crate::cluster::Cluster;
 
-    /// Three networks in a row, of which the first and the last are memory of their hosts.
+    /// Three networks in a row, of which the first and the last are memory of their hosts, and one beside the last.
     const TEXT: &str = r#"
         [session]
         name = "demo"
         key_file = "session.key"
-        [endpoint]
-        window = "1MiB"
         [[network]]
         name = "left"
         protocol = "shm"
@@ -83,58 +102,56 @@ mod tests {
         [[node]]
         name = "m0"
         addresses = { middle = "127.0.0.2:1" }
+        [[network]]
+        name = "beyond"
+        protocol = "tcp"
         [[node]]
         name = "g1"
         gateway = true
-        addresses = { middle = "127.0.0.3:1", right = "g1" }
+        addresses = { middle = "127.0.0.3:1", right = "g1", beyond = "127.0.0.4:1" }
+        [[node]]
+        name = "m1"
+        addresses = { beyond = "127.0.0.5:1" }
         [[node]]
         name = "b0"
         addresses = { right = "b0" }
         [[channel]]
         name = "main"
-        networks = ["left", "middle", "right"]
+        networks = ["left", "middle", "right", "beyond"]
     "#;
 
     #[test]
-    fn what_goes_to_a_gateway_through_memory_has_fewer_large_windows() {
-        let node = |cluster: &Cluster, name| cluster.node(name).unwrap();
-        let width = |core: &Core, source: u32| {
-            let key = FlowKey {
+    fn windows_are_as_wide_as_the_way_needs_them() {
+        let cluster = Arc::new(Cluster::parse(TEXT, ".").unwrap());
+        let node = |name| cluster.node(name).unwrap();
+        let of = |source: u32, to| {
+            let core = Core::new(Arc::clone(&cluster), node(to), 1);
+            core.wide_windows(FlowKey {
                 channel: 0,
                 source,
                 destination: core.node.rank(),
-            };
-            let flow = format!("{:?}", core.incoming(key, Time(0)));
-            let (_, width) = flow.split_once("large_window_most: ").unwrap();
-            let (width, _) = width.split_once(',').unwrap();
-            width.parse::<u64>().unwrap() >> 20
+            })
         };
-        for wide in [true, false] {
-            let text = TEXT.replace("\"1MiB\"", &format!("\"1MiB\"\nwide_windows = {wide}"));
-            let cluster = Arc::new(Cluster::parse(&text, ".").unwrap());
-            for (from, to, windows) in [
-                ("a0", "m0", 2),
-                ("a0", "b0", 2),
-                ("b0", "m0", 2),
-                ("b0", "a1", 2),
-                ("m0", "a0", 3),
-                ("m0", "b0", 3),
-                ("m0", "g0", 3),
-                // To whom it is not one of several hops.
-                ("a0", "a1", 3),
-                ("a0", "g0", 3),
-                ("g1", "b0", 3),
-                // Of a gateway that has an application.
-                ("g0", "b0", 3),
-            ] {
-                let core = Core::new(Arc::clone(&cluster), node(&cluster, to), 1);
-                let expected = if wide { windows } else { 1 };
-                let source = node(&cluster, from).rank();
-                assert_eq!(width(&core, source), expected, "{from} to {to}");
-            }
-            // It is refused; nothing is known of its way.
-            let core = Core::new(Arc::clone(&cluster), node(&cluster, "a0"), 1);
-            assert_eq!(width(&core, 99), if wide { 3 } else { 1 });
+        for (from, to, windows) in [
+            ("a0", "m0", FROM_MEMORY),
+            ("a0", "b0", FROM_MEMORY),
+            ("b0", "m0", FROM_MEMORY),
+            ("b0", "a1", FROM_MEMORY),
+            ("m0", "a0", INTO_MEMORY),
+            ("m0", "b0", INTO_MEMORY),
+            ("m0", "m1", FORWARDED),
+            ("m1", "g0", FORWARDED),
+            // One hop, wherever it is.
+            ("m0", "g0", DIRECT),
+            ("a0", "a1", DIRECT),
+            ("a0", "g0", DIRECT),
+            ("g1", "b0", DIRECT),
+            // Of a gateway that has an application.
+            ("g0", "b0", INTO_MEMORY),
+        ] {
+            assert_eq!(of(node(from).rank(), to), windows, "{from} to {to}");
         }
+        // It is refused; nothing is known of its way.
+        assert_eq!(of(99, "a0"), DIRECT);
     }
 }
