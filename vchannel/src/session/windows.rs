@@ -7,12 +7,12 @@ use madgate_gtm::{Incoming, Time};
 use super::core::Core;
 use crate::topology::Route;
 
-/// From the first on, gateways pass payloads on where they are, and in pipes; a little less, as the first bytes
-/// of a message may travel ahead of it.
+/// Gateways pass payloads of 128 KiB on where they are, and in pipes. (Some of a message of that size may travel
+/// ahead of it, and in front of it.)
 const LARGE_BYTES: u64 = 96 << 10;
-/// Between two nodes of one network fragments are as large as messages, up to this and more.
+/// Nobody is between two nodes of one network: only what is longer has to be under way several times.
 const LARGE_DIRECT_BYTES: u64 = 256 << 10;
-/// Batches hold several of them.
+/// The least of which slots hold less than a window, each being in one of its own: 64 KiB, as above.
 const MEDIUM_BYTES: u64 = 48 << 10;
 
 /// Between two nodes of one network.
