@@ -98,7 +98,7 @@ pub struct Incoming {
     window: u64,
     window_most: u64,
     /// The same while fragments are large.
-    wide: [Wide; 2],
+    wide: Wide,
     /// The source asked for credit and could use more than it got.
     starved: bool,
     /// What was granted when the source asked for credit, and the application had yet to consume much
@@ -134,7 +134,7 @@ impl Incoming {
             opened_up_to: 0,
             window: FIRST_WINDOW_BYTES.min(window_most),
             window_most,
-            wide: [WideWindow::NONE; 2].map(|none| Wide::new(none, window_most)),
+            wide: Wide::new(WideWindow::NONE, window_most),
             starved: false,
             asked_at: None,
             credit_wanted: false,
@@ -147,11 +147,10 @@ impl Incoming {
         }
     }
 
-    /// The same, whose window may be wider while fragments are large: as wide as the widest of these that any
-    /// of the last fragments, a window of them, is large enough for.
+    /// The same, whose window may be wider while one of the last fragments, a window of them, is large.
     #[must_use]
-    pub fn with_wide_windows(mut self, wide: [WideWindow; 2]) -> Self {
-        self.wide = wide.map(|wide| Wide::new(wide, self.window_most));
+    pub const fn with_wide_window(mut self, wide: WideWindow) -> Self {
+        self.wide = Wide::new(wide, self.window_most);
         self
     }
 
@@ -182,8 +181,7 @@ impl Incoming {
         }
         let source_restarted = is_new && self.source_incarnation != 0;
         let is_duplicate = !is_new && header.position < self.delivered;
-        let [one, other] = &self.wide;
-        let room = one.most.max(other.most).max(GUARANTEED_BYTES);
+        let room = self.wide.most.max(GUARANTEED_BYTES);
         if !is_duplicate
             && self.unconsumed + header.charge() > room.min(budget.allowance(self.outstanding()))
         {
@@ -212,7 +210,7 @@ impl Incoming {
         self.granted = self.delivered.max(header.end_position());
         self.opened_up_to = header.end_position();
         self.window = FIRST_WINDOW_BYTES.min(self.window_most);
-        self.wide.iter_mut().for_each(|wide| wide.up_to = 0);
+        self.wide.up_to = 0;
         self.credit_wanted = true;
         self.asked_up_to = NOT_ASKED;
         self.acknowledge_at = None;
@@ -263,10 +261,8 @@ impl Incoming {
         self.delivered += charge;
         self.unconsumed += charge;
         self.last_heard = now;
-        for wide in &mut self.wide {
-            if u64::from(header.length) >= wide.from_bytes {
-                wide.up_to = self.delivered + self.window_most;
-            }
+        if u64::from(header.length) >= self.wide.from_bytes {
+            self.wide.up_to = self.delivered + self.window_most;
         }
         if self.delivered >= self.asked_up_to {
             self.asked_up_to = NOT_ASKED;
@@ -439,9 +435,12 @@ impl Incoming {
     }
 
     /// How wide it may become, as long as what arrives is as it is now.
-    fn widest(&self) -> u64 {
-        let wide = self.wide.iter().filter(|wide| self.delivered < wide.up_to);
-        wide.map(|wide| wide.most).max().unwrap_or(self.window_most)
+    const fn widest(&self) -> u64 {
+        if self.delivered < self.wide.up_to {
+            self.wide.most
+        } else {
+            self.window_most
+        }
     }
 
     /// How far can be granted now, and how much the flow may have outstanding.

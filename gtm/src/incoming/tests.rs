@@ -19,17 +19,11 @@ const OURS: u64 = 77;
 const START: Time = Time(1_000_000_000);
 const SMALL: u64 = 128 + 100;
 
-/// Two windows of fragments of so many bytes, three of those that are larger.
-const WIDE: [WideWindow; 2] = [
-    WideWindow {
-        from_bytes: 64 << 10,
-        windows: 2,
-    },
-    WideWindow {
-        from_bytes: 256 << 10,
-        windows: 3,
-    },
-];
+/// Three windows of fragments of so many bytes.
+const WIDE: WideWindow = WideWindow {
+    from_bytes: 64 << 10,
+    windows: 3,
+};
 
 fn opening(source: u64, destination: u64) -> Opening {
     Opening {
@@ -310,37 +304,14 @@ fn accept_large(fixture: &mut Fixture, length: u64) -> (u64, u64) {
 #[test]
 fn the_window_of_large_fragments_is_wider_until_others_have_filled_it() {
     let most = 1 << 20;
-    for wide in [WIDE, [WIDE[1], WIDE[0]], [WideWindow::NONE; 2]] {
-        for length in [(64 << 10) - 1, 64 << 10, (256 << 10) - 1, 256 << 10] {
-            let is_for = |wide: &&WideWindow| length >= wide.from_bytes;
-            let windows = wide.iter().filter(is_for).map(|wide| wide.windows).max();
-            let mut fixture = Fixture::opened(most, 64 << 20);
-            fixture.incoming = fixture.incoming.with_wide_windows(wide);
-            widens_up_to(fixture, length, most, most * windows.unwrap_or(1));
-        }
-    }
-}
-
-#[test]
-fn what_fits_the_widest_windows_has_them_as_long_as_it_is_among_the_last() {
-    let most = 1 << 20;
-    let mut fixture = Fixture::opened(most, 64 << 20);
-    fixture.incoming = fixture.incoming.with_wide_windows(WIDE);
-    widen(&mut fixture, most);
-    accept_large(&mut fixture, 256 << 10);
-    let large_up_to = fixture.incoming.delivered + most;
-    loop {
-        let header = Header {
-            length: 64 << 10,
-            ..frame(5, fixture.incoming.delivered)
-        };
-        fixture.accept(&header);
-        let is_large = fixture.incoming.delivered < large_up_to;
-        let windows = if is_large { 3 } else { 2 };
-        assert_eq!(fixture.incoming.widest(), most * windows);
-        if !is_large {
-            break;
-        }
+    for (wide, length, windows) in [
+        (WIDE, 64 << 10, 3),
+        (WIDE, (64 << 10) - 1, 1),
+        (WideWindow::NONE, 64 << 10, 1),
+    ] {
+        let mut fixture = Fixture::opened(most, 64 << 20);
+        fixture.incoming = fixture.incoming.with_wide_window(wide);
+        widens_up_to(fixture, length, most, most * windows);
     }
 }
 
@@ -390,7 +361,7 @@ fn widens_up_to(mut fixture: Fixture, length: u64, most: u64, large_most: u64) {
 fn a_flow_that_has_filled_a_wide_window_is_opened_again_all_the_same() {
     let most = 1 << 20;
     let mut fixture = Fixture::opened(most, 64 << 20);
-    fixture.incoming = fixture.incoming.with_wide_windows(WIDE);
+    fixture.incoming = fixture.incoming.with_wide_window(WIDE);
     widen(&mut fixture, most);
     accept_large(&mut fixture, 256 << 10);
     // Nobody unpacks any longer.

@@ -1,10 +1,9 @@
-//! Windows that are the wider, the larger what arrives is.
+//! Windows that are wider while what arrives is large.
 
 /// From fragments of which size on a window may be how many times as wide as of small ones.
 ///
-/// Large payloads come by few calls, one after the other at each hop, and gateways may pass them on without
-/// having them in memory: there have to be several under way for all hops to have something to do, and they
-/// crowd no cache.
+/// Large payloads come by few calls, one after the other at each hop: there have to be several under way for all
+/// hops to have something to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WideWindow {
     /// Payloads of so many bytes at least.
@@ -21,7 +20,7 @@ impl WideWindow {
     };
 }
 
-/// A wider window, while fragments are large enough for it.
+/// A window while fragments are large enough for it.
 #[derive(Debug)]
 pub(super) struct Wide {
     pub(super) from_bytes: u64,

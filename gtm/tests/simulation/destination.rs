@@ -18,13 +18,10 @@ use crate::network::Network;
 pub(crate) type Ledgers = HashMap<(FlowKey, u64), Ledger>;
 
 /// Windows of large fragments.
-const WIDE: [WideWindow; 2] = [
-    WideWindow {
-        from_bytes: 256 << 10,
-        windows: 3,
-    },
-    WideWindow::NONE,
-];
+const WIDE: WideWindow = WideWindow {
+    from_bytes: 256 << 10,
+    windows: 3,
+};
 
 #[derive(Debug)]
 pub(crate) struct Destination {
@@ -74,7 +71,7 @@ impl Destination {
             .or_insert_with(|| DestinationFlow {
                 incarnation: self.incarnation,
                 incoming: Incoming::new(header.flow, self.incarnation, self.window_most, now)
-                    .with_wide_windows(WIDE),
+                    .with_wide_window(WIDE),
                 link,
                 reassembly: Reassembly::default(),
                 ahead: BTreeMap::new(),

@@ -147,7 +147,7 @@ fn windows_are_wide_where_they_are_to_be() {
         unpacking.end_unpacking().unwrap();
         let flow = format!("{:?}", b.inner().lock().in_flows[0].flow);
         let expected =
-            format!("window_most: 1048576, wide: [Wide {{ from_bytes: {from_bytes}, most: {most},");
+            format!("window_most: 1048576, wide: Wide {{ from_bytes: {from_bytes}, most: {most},");
         assert!(flow.contains(&expected), "{flow}");
     }
 }

@@ -7,23 +7,16 @@ use madgate_gtm::{Incoming, Time};
 use super::core::Core;
 use crate::topology::Route;
 
-/// Gateways pass payloads of 128 KiB on where they are, and in pipes. (Some of a message of that size may travel
-/// ahead of it, and in front of it.)
-const LARGE_BYTES: u64 = 96 << 10;
-/// Nobody is between two nodes of one network: only what is longer has to be under way several times.
-const LARGE_DIRECT_BYTES: u64 = 256 << 10;
-/// The least of which slots hold less than a window, each being in one of its own: 64 KiB, as above.
-const MEDIUM_BYTES: u64 = 48 << 10;
-
 /// Between two nodes of one network.
-const DIRECT: [WideWindow; 2] = [wide(LARGE_DIRECT_BYTES, 3), WideWindow::NONE];
-/// Through gateways: all hops have something to do then.
-const FORWARDED: [WideWindow; 2] = [wide(LARGE_BYTES, 3), WideWindow::NONE];
-/// The same from a source that reaches its gateway through memory. Sockets hold no more than they can, and
-/// slots all that is granted: of three windows much has left the caches when it is its turn.
-const FROM_MEMORY: [WideWindow; 2] = [wide(LARGE_BYTES, 2), WideWindow::NONE];
-/// The same to a destination that its gateway reaches through memory: what slots do not hold waits in sockets.
-const INTO_MEMORY: [WideWindow; 2] = [wide(MEDIUM_BYTES, 2), wide(LARGE_BYTES, 3)];
+const DIRECT: WideWindow = wide(256 << 10, 3);
+/// From socket to socket all the way: what goes through pipes by default, from 128 KiB on. (Some of that may travel
+/// ahead of it, or in front.) What is read into memory is better if there is little of it.
+const PIPED: WideWindow = wide(120 << 10, 3);
+/// To a destination that its gateway reaches through memory: what slots do not hold waits in sockets.
+const INTO_MEMORY: WideWindow = wide(96 << 10, 3);
+/// From a source that reaches its gateway through memory. Sockets hold no more than they can, and slots all that
+/// is granted: of three windows much has left the caches when it is its turn.
+const FROM_MEMORY: WideWindow = wide(96 << 10, 2);
 
 const fn wide(from_bytes: u64, windows: u64) -> WideWindow {
     WideWindow {
@@ -38,29 +31,29 @@ impl Core {
         let window = self.settings.window_bytes;
         let incoming = Incoming::new(key, self.incarnation, window, now);
         if self.settings.wide_windows {
-            incoming.with_wide_windows(self.wide_windows(key))
+            incoming.with_wide_window(self.wide_window(key))
         } else {
             incoming
         }
     }
 
-    fn wide_windows(&self, key: FlowKey) -> [WideWindow; 2] {
+    fn wide_window(&self, key: FlowKey) -> WideWindow {
         let routes = self.routes.get(usize::from(key.channel));
         let routes = routes.and_then(Option::as_ref);
         let source = self.cluster.node_with_rank(key.source);
         let route = routes.zip(source);
         let route = route.and_then(|(routes, source)| routes.route(source, self.node).ok());
-        route.map_or(DIRECT, |route| self.wide_windows_of(&route))
+        route.map_or(DIRECT, |route| self.wide_window_of(&route))
     }
 
-    fn wide_windows_of(&self, route: &Route) -> [WideWindow; 2] {
+    fn wide_window_of(&self, route: &Route) -> WideWindow {
         let [begins, ends] = [route.hops.first(), route.hops.last()]
             .map(|hop| hop.is_some_and(|hop| self.cluster.network(hop.network).stays_in_memory()));
         match (begins, ends) {
             _ if route.is_direct() => DIRECT,
             (true, _) => FROM_MEMORY,
             (false, true) => INTO_MEMORY,
-            (false, false) => FORWARDED,
+            (false, false) => PIPED,
         }
     }
 }
@@ -126,32 +119,36 @@ mod tests {
         let node = |name| cluster.node(name).unwrap();
         let of = |source: u32, to| {
             let core = Core::new(Arc::clone(&cluster), node(to), 1);
-            core.wide_windows(FlowKey {
+            core.wide_window(FlowKey {
                 channel: 0,
                 source,
                 destination: core.node.rank(),
             })
         };
+        let from_memory = wide(96 << 10, 2);
+        let into_memory = wide(96 << 10, 3);
+        let piped = wide(120 << 10, 3);
+        let direct = wide(256 << 10, 3);
         for (from, to, windows) in [
-            ("a0", "m0", FROM_MEMORY),
-            ("a0", "b0", FROM_MEMORY),
-            ("b0", "m0", FROM_MEMORY),
-            ("b0", "a1", FROM_MEMORY),
-            ("m0", "a0", INTO_MEMORY),
-            ("m0", "b0", INTO_MEMORY),
-            ("m0", "m1", FORWARDED),
-            ("m1", "g0", FORWARDED),
+            ("a0", "m0", from_memory),
+            ("a0", "b0", from_memory),
+            ("b0", "m0", from_memory),
+            ("b0", "a1", from_memory),
+            ("m0", "a0", into_memory),
+            ("m0", "b0", into_memory),
+            ("m0", "m1", piped),
+            ("m1", "g0", piped),
             // One hop, wherever it is.
-            ("m0", "g0", DIRECT),
-            ("a0", "a1", DIRECT),
-            ("a0", "g0", DIRECT),
-            ("g1", "b0", DIRECT),
+            ("m0", "g0", direct),
+            ("a0", "a1", direct),
+            ("a0", "g0", direct),
+            ("g1", "b0", direct),
             // Of a gateway that has an application.
-            ("g0", "b0", INTO_MEMORY),
+            ("g0", "b0", into_memory),
         ] {
             assert_eq!(of(node(from).rank(), to), windows, "{from} to {to}");
         }
         // It is refused; nothing is known of its way.
-        assert_eq!(of(99, "a0"), DIRECT);
+        assert_eq!(of(99, "a0"), direct);
     }
 }
