@@ -194,7 +194,9 @@ impl Gateway {
             ));
             senders.push(Sender::new(Arc::clone(&engine), network, sender, handovers));
         }
-        let crew = Arc::new(Crew::new(receivers, &engine.settings)?);
+        let window_bytes = engine.cluster.endpoint_settings().window_bytes;
+        let crew = Crew::new(receivers, &engine.settings, window_bytes)?;
+        let crew = Arc::new(crew);
         for (network, sender) in senders.into_iter().enumerate() {
             let name = &engine.networks[network].name;
             let (crew, its_engine) = (Arc::clone(&crew), Arc::clone(&engine));

@@ -34,6 +34,8 @@ pub(crate) struct Crew {
     has_lookout: bool,
     /// Whether a thread is scheduled in batches while much comes.
     is_batched: bool,
+    /// The bytes that a destination lets a source send ahead of it, where fragments are small.
+    pub(super) window_bytes: u64,
 }
 
 /// One network's receiver.
@@ -46,8 +48,10 @@ pub(super) struct Post {
     thread: OnceLock<Thread>,
     /// Where its thread sleeps while much comes, if there are deputies.
     pub(super) berth: Option<Berth>,
-    /// Whether much comes by it, and its deputy may be asked to stand in.
+    /// Whether its deputy may be asked to stand in.
     pub(super) has_much: AtomicBool,
+    /// Whether much comes by it that threads have to copy.
+    pub(super) comes_much: AtomicBool,
 }
 
 impl Crew {
@@ -56,7 +60,11 @@ impl Crew {
     ///
     /// # Errors
     /// When the process may not open more descriptors (deputies take two for each network).
-    pub(crate) fn new(receivers: Vec<Receiver>, settings: &GatewaySettings) -> io::Result<Self> {
+    pub(crate) fn new(
+        receivers: Vec<Receiver>,
+        settings: &GatewaySettings,
+        window_bytes: u64,
+    ) -> io::Result<Self> {
         let berths = if has_deputies(settings) && receivers.len() > 1 {
             let berths = receivers.iter().map(|_| Berth::new().map(Some));
             berths.collect::<io::Result<_>>()?
@@ -70,12 +78,14 @@ impl Crew {
             thread: OnceLock::new(),
             berth,
             has_much: AtomicBool::new(false),
+            comes_much: AtomicBool::new(false),
         };
         Ok(Self {
             posts: receivers.into_iter().zip(berths).map(post).collect(),
             lookout: AtomicUsize::new(NOBODY),
             has_lookout: has_lookout(settings),
             is_batched: settings.sched_batch,
+            window_bytes,
         })
     }
 
@@ -233,9 +243,9 @@ struct Watch<'a> {
 
 impl Drop for Watch<'_> {
     fn drop(&mut self) {
-        self.crew.posts[self.index]
-            .has_much
-            .store(false, Ordering::Relaxed);
+        let post = &self.crew.posts[self.index];
+        post.has_much.store(false, Ordering::Relaxed);
+        post.comes_much.store(false, Ordering::Relaxed);
         self.crew.step_down(self.index);
     }
 }

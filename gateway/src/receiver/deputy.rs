@@ -15,6 +15,11 @@
 //!         takes the receiver, or waits for it <──── lets go of it
 //! ```
 //!
+//! A deputy goes after a part of a window ([`Stint`]): where its processor is that of who reads what it passes on,
+//! that one waits meanwhile, and a source that has sent a whole window waits for it.
+//!
+//! Deputies are asked for what comes back too, where much leaves: the next window is in it.
+//!
 //! To be woken twice is little for what comes in large amounts, and much for a small message: nobody is asked
 //! when nothing large has come for a while, nor where something has gone through pipes lately.
 
@@ -29,7 +34,13 @@ use super::crew::{Crew, Post};
 use super::{Look, Receiver, UNEASE};
 
 /// Turns in a row that a deputy takes at most: what comes by its own network waits as long.
-const TURNS: usize = 8;
+const TURNS: u64 = 8;
+
+/// What comes in pieces of so many bytes is large for a deputy: whole fragments of 64 KiB, and some that are not.
+const LARGE_BYTES: u64 = 48 << 10;
+
+/// Payloads of which size on have windows three times as wide where they go to memory.
+const WIDE_BYTES: u64 = 96 << 10;
 
 /// What a berth tells of: its own network has something,
 const OWN: u64 = 0;
@@ -73,12 +84,48 @@ impl Berth {
     }
 }
 
+/// What a deputy has done since it was asked.
+#[derive(Debug, Default)]
+struct Stint {
+    turns: u64,
+    /// Calls that received something,
+    calls: u64,
+    /// and how much.
+    bytes: u64,
+}
+
+impl Stint {
+    /// A turn of so many calls, which received so many bytes.
+    const fn add(&mut self, calls: u64, bytes: u64) {
+        self.turns += 1;
+        self.calls += calls;
+        self.bytes += bytes;
+    }
+
+    /// Whether that is enough, where windows of small fragments are so wide: a third of a window of what comes. Of
+    /// smaller pieces each costs more, and the less the longer one thread goes on with them.
+    const fn is_over(&self, window_bytes: u64) -> bool {
+        let enough = if self.is_in_pieces_of(WIDE_BYTES) {
+            window_bytes
+        } else if self.is_in_pieces_of(LARGE_BYTES) {
+            window_bytes / 3
+        } else {
+            u64::MAX
+        };
+        self.turns >= TURNS || self.bytes >= enough
+    }
+
+    const fn is_in_pieces_of(&self, bytes: u64) -> bool {
+        self.bytes >= self.calls * bytes
+    }
+}
+
 /// What a thread knows of what comes, and has told berths.
 #[derive(Debug, Default)]
 pub(super) struct Much {
-    /// Much comes by its own network,
+    /// Much comes by its own network.
     is_own: bool,
-    /// so that its deputy has to do with it too.
+    /// Its deputy has to do with its network too.
     is_here: bool,
     /// It comes so by the network whose deputy it is.
     is_before: bool,
@@ -123,7 +170,13 @@ impl Crew {
     /// Looks whether much comes, and makes berths ready while it does.
     pub(super) fn look_for_much(&self, index: usize, receiver: &mut Receiver, much: &mut Much) {
         much.is_own = receiver.has_much();
-        let is_here = receiver.has_much_to_copy();
+        let post = &self.posts[index];
+        let comes = receiver.has_much_to_copy();
+        if comes != post.comes_much.load(Ordering::Relaxed) {
+            post.comes_much.store(comes, Ordering::Relaxed);
+        }
+        let leaves = receiver.has_much_leaving();
+        let is_here = comes || (leaves && self.has_much_to_copy());
         let is_before = self.before(index).has_much.load(Ordering::Relaxed);
         if (is_here, is_before) != (much.is_here, much.is_before) {
             (much.is_here, much.is_before) = (is_here, is_before);
@@ -131,8 +184,15 @@ impl Crew {
         }
     }
 
+    /// Whether much comes by any network that threads have to copy.
+    fn has_much_to_copy(&self) -> bool {
+        let mut posts = self.posts.iter();
+        posts.any(|post| post.comes_much.load(Ordering::Relaxed))
+    }
+
     /// A thread lets go of its network for longer.
     pub(super) fn forget_much(&self, index: usize, receiver: &Receiver, much: &mut Much) {
+        self.posts[index].comes_much.store(false, Ordering::Relaxed);
         (much.is_own, much.is_here, much.is_before) = (false, false, false);
         self.change_berths(index, receiver, much);
     }
@@ -176,18 +236,24 @@ impl Crew {
     /// Receives for the network before this one, unless somebody else does.
     pub(super) fn stand_in(&self, index: usize) {
         let before = self.before(index);
-        for _ in 0..TURNS {
+        let mut stint = Stint::default();
+        while !stint.is_over(self.window_bytes) {
             // Others have it between two turns.
             let Some(mut receiver) = before.try_lock() else {
                 return;
             };
+            let (calls, bytes) = receiver.received();
             let look = if receiver.wake() {
                 Look::Progress
             } else {
                 receiver.look()
             };
             match look {
-                Look::Progress => receiver.note_stand_in(),
+                Look::Progress => {
+                    receiver.note_stand_in();
+                    let (calls_now, bytes_now) = receiver.received();
+                    stint.add(calls_now - calls, bytes_now - bytes);
+                }
                 // There is nothing that its own thread has to do.
                 Look::Idle(None) if receiver.poller.waits_elsewhere() => return,
                 Look::Nothing | Look::Idle(_) => break,
@@ -213,10 +279,15 @@ mod tests {
     use crossbeam_channel::never;
     use madgate_vchannel::cluster::GatewaySettings;
 
+    use madgate_gtm::Time;
+
     use super::super::MUCH_BYTES;
     use super::*;
     use crate::batch::Batches;
+    use crate::counters::add;
     use crate::fixture::Fixture;
+
+    const WINDOW_BYTES: u64 = 1 << 20;
 
     /// The crew of a gateway whose receivers have nothing to wait for, and how the first is woken.
     fn crew(fixture: &Fixture) -> (Crew, Waker) {
@@ -227,7 +298,7 @@ mod tests {
         };
         let receivers: Vec<_> = (0..2).map(receiver).collect();
         let waker = receivers[0].poller.waker();
-        let crew = Crew::new(receivers, &GatewaySettings::default()).unwrap();
+        let crew = Crew::new(receivers, &GatewaySettings::default(), WINDOW_BYTES).unwrap();
         (crew, waker)
     }
 
@@ -268,6 +339,57 @@ mod tests {
         assert!(first.poller.waits_elsewhere());
         waker.wake();
         assert!(!berth.sleep(None), "it is in no berth any longer");
+    }
+
+    #[test]
+    fn the_network_that_much_leaves_by_has_a_deputy_too_while_it_comes_to_be_copied() {
+        let fixture = Fixture::new();
+        let (crew, _) = crew(&fixture);
+        let [mut first, mut second] = [0, 1].map(|index| crew.posts[index].try_lock().unwrap());
+        let [mut at_first, mut at_second] = [Much::default(), Much::default()];
+        let mut look = |much: bool, left_bytes: u64| {
+            first.much_until = much.then_some(Time(u64::MAX));
+            if !much {
+                second.much_leaves_until = None;
+            }
+            add(&fixture.engine.networks[1].tally.sent_bytes, left_bytes);
+            crew.look_for_much(0, &mut first, &mut at_first);
+            crew.look_for_much(1, &mut second, &mut at_second);
+            [&at_first, &at_second].map(|much| much.has_deputy)
+        };
+        let much_bytes = u64::try_from(MUCH_BYTES).unwrap();
+        assert_eq!(look(true, much_bytes - 1), [true, false]);
+        // Little by little it is as much.
+        assert_eq!(look(true, 1), [true, true]);
+        // What leaves came some other way: through a pipe.
+        assert_eq!(look(false, much_bytes), [false, false]);
+        assert_eq!(look(false, 0), [false, false]);
+    }
+
+    #[test]
+    fn a_deputy_goes_after_some_turns_or_a_part_of_a_window() {
+        const KIB: u64 = 1 << 10;
+        for (calls, bytes, turns) in [
+            // Each of them is a window of three.
+            (1, WINDOW_BYTES, 1),
+            (2, 512 * KIB, 2),
+            (4, 512 * KIB - 1, 3),
+            // A third of the only one.
+            (4, 256 * KIB, 2),
+            (6, 350 * KIB, 1),
+            (1, LARGE_BYTES, 8),
+            // However much it is in all.
+            (100, 100 * (LARGE_BYTES - 1), TURNS),
+            (0, 0, TURNS),
+        ] {
+            let mut stint = Stint::default();
+            let mut taken = 0;
+            while !stint.is_over(WINDOW_BYTES) {
+                stint.add(calls, bytes);
+                taken += 1;
+            }
+            assert_eq!(taken, turns, "{calls} calls, {bytes} bytes");
+        }
     }
 
     #[test]

@@ -30,7 +30,7 @@ use madgate_gtm::transit::Lane;
 use madgate_tm::{LaneClass, LaneError, LaneReceiver, Pipes, Poller, Ready};
 
 use crate::batch::Batches;
-use crate::counters::add;
+use crate::counters::{add, read};
 use crate::engine::{Command, Engine, Hub, Touched};
 use crate::fault::Fault;
 use crate::instruments::{Stage, Stopwatch};
@@ -85,6 +85,10 @@ pub(crate) struct Receiver {
     eased_at: Time,
     /// Until when it is taken for granted that much comes at once, and its thread is scheduled for that.
     much_until: Option<Time>,
+    /// The same of what leaves by its network,
+    much_leaves_until: Option<Time>,
+    /// of which so many bytes were seen.
+    left_bytes: u64,
     // What a turn uses, kept so that nothing is allocated.
     batches: Batches,
     /// The beginning of a frame while its batch is reclaimed; memory for a small one is kept.
@@ -140,6 +144,8 @@ impl Receiver {
             loaded_passes: 0,
             eased_at: Time(0),
             much_until: None,
+            much_leaves_until: None,
+            left_bytes: 0,
             batches,
             beginning: Vec::new(),
             pipes: Pipes::new(PIPES_MOST),
@@ -207,7 +213,8 @@ impl Receiver {
     }
 
     fn longest_sleep(&self, limit: Option<Duration>) -> Option<Duration> {
-        let much = self.much_until.map(|until| until.since(self.engine.now()));
+        let much = self.much_until.into_iter().chain(self.much_leaves_until);
+        let much = much.map(|until| until.since(self.engine.now()));
         let pipes = self.pipes.are_there().then_some(PIPES_KEPT);
         limit.into_iter().chain(much).chain(pipes).min()
     }
@@ -248,6 +255,27 @@ impl Receiver {
         let until = self.much_until;
         self.much_until = until.filter(|until| self.engine.now() < *until);
         self.much_until.is_some()
+    }
+
+    /// Whether much has left by its network lately, whoever sent it.
+    fn has_much_leaving(&mut self) -> bool {
+        let left_bytes = read(&self.hub().tally.sent_bytes);
+        let is_much = left_bytes.saturating_sub(self.left_bytes) >= MUCH_BYTES as u64;
+        if is_much {
+            self.left_bytes = left_bytes;
+        } else if self.much_leaves_until.is_none() {
+            return false;
+        }
+        let now = self.engine.now();
+        let until = self.much_leaves_until.filter(|until| now < *until);
+        self.much_leaves_until = is_much.then_some(now + UNEASE).or(until);
+        self.much_leaves_until.is_some()
+    }
+
+    /// The calls that have received something by its network, and how many bytes.
+    fn received(&self) -> (u64, u64) {
+        let tally = &self.hub().tally;
+        (read(&tally.receives), read(&tally.received_bytes))
     }
 
     /// Whether what comes so is work for more than one thread: to pass on what nobody has to copy is so little

@@ -36,8 +36,11 @@ const HEAD_BYTES: usize = HEADER_BYTES + DESCRIPTOR_BYTES;
 /// How long a frame waits for a slot before it is received the usual way, and copied.
 const SLOT_WAIT: Duration = Duration::from_millis(1);
 
-/// Frames that are received straight from one lane before the others have their turn.
+/// Frames that are received straight from one lane before the others have their turn,
 const FRAMES_PER_TURN: usize = 32;
+
+/// unless those that went to slots were so many bytes before.
+const SLOT_BYTES_PER_TURN: usize = 512 << 10;
 
 /// How long what comes on a lane goes through no pipes after a frame did not fit in one.
 const SPILL_REST: Duration = Duration::from_secs(1);
@@ -245,6 +248,7 @@ impl Receiver {
     pub(super) fn receive_straight(&mut self, input: &mut Input) -> Result<bool, Fault> {
         let mut progress = false;
         let mut in_pipes = 0;
+        let mut in_slots = 0;
         for _ in 0..FRAMES_PER_TURN {
             if input.straight.is_none() && input.small.len() >= HEAD_BYTES {
                 match self.begin_next(input)? {
@@ -273,13 +277,19 @@ impl Receiver {
             if input.straight.as_ref().is_some_and(Straight::is_whole)
                 && let Some(Straight { place, run, .. }) = input.straight.take()
             {
-                in_pipes += usize::from(matches!(place, Place::Pipe(_)));
+                match &place {
+                    Place::Pipe(_) => in_pipes += 1,
+                    Place::Slot(_) => in_slots += run.bytes,
+                }
                 let memory = self.memory_of(place);
                 let now = self.watch.time_of_batch();
                 self.engine
                     .take_frame(&input.link, &run, memory, now, &mut self.touched)?;
                 if in_pipes.is_multiple_of(FRAMES_PER_SERVE) {
                     self.serve_touched();
+                }
+                if in_slots >= SLOT_BYTES_PER_TURN {
+                    break;
                 }
             }
         }

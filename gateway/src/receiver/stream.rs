@@ -256,6 +256,27 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(60);
 
     #[test]
+    fn a_receiver_by_whose_network_much_left_sleeps_as_long_as_it_can_when_that_is_over() {
+        let (told, tells) = channel();
+        thread::spawn(move || {
+            let fixture = Fixture::new();
+            let (engine, network) = (Arc::clone(&fixture.engine), fixture.link().network);
+            let (poller, batches) = (Poller::new().unwrap(), Batches::new(2, 1 << 16));
+            let mut receiver = Receiver::new(engine, network, poller, never(), batches);
+            add(
+                &receiver.hub().tally.sent_bytes,
+                u64::try_from(MUCH_BYTES).unwrap(),
+            );
+            assert!(receiver.has_much_leaving() && receiver.longest_sleep(None).is_some());
+            while receiver.has_much_leaving() {
+                receiver.sleep(None);
+            }
+            told.send(receiver.longest_sleep(None)).unwrap();
+        });
+        assert_eq!(tells.recv_timeout(PATIENCE).unwrap(), None);
+    }
+
+    #[test]
     fn a_receiver_to_which_much_came_wakes_when_that_is_over_though_nothing_comes() {
         let (told, tells) = channel();
         thread::spawn(move || {
