@@ -194,9 +194,8 @@ impl Gateway {
             ));
             senders.push(Sender::new(Arc::clone(&engine), network, sender, handovers));
         }
-        let window_bytes = engine.cluster.endpoint_settings().window_bytes;
-        let crew = Crew::new(receivers, &engine.settings, window_bytes)?;
-        let crew = Arc::new(crew);
+        let endpoints = engine.cluster.endpoint_settings().clone();
+        let crew = Arc::new(Crew::new(receivers, &engine.settings, endpoints)?);
         for (network, sender) in senders.into_iter().enumerate() {
             let name = &engine.networks[network].name;
             let (crew, its_engine) = (Arc::clone(&crew), Arc::clone(&engine));

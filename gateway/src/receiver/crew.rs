@@ -14,7 +14,7 @@ use std::thread::{self, Thread};
 use std::{io, iter};
 
 use madgate_tm::Scheduling;
-use madgate_vchannel::cluster::GatewaySettings;
+use madgate_vchannel::cluster::{EndpointSettings, GatewaySettings};
 
 use super::deputy::{Berth, Much};
 use super::{Look, Receiver};
@@ -34,8 +34,8 @@ pub(crate) struct Crew {
     has_lookout: bool,
     /// Whether a thread is scheduled in batches while much comes.
     is_batched: bool,
-    /// The bytes that a destination lets a source send ahead of it, where fragments are small.
-    pub(super) window_bytes: u64,
+    /// How wide the windows are that destinations grant.
+    pub(super) endpoints: EndpointSettings,
 }
 
 /// One network's receiver.
@@ -49,7 +49,7 @@ pub(super) struct Post {
     /// Where its thread sleeps while much comes, if there are deputies.
     pub(super) berth: Option<Berth>,
     /// Whether its deputy may be asked to stand in.
-    pub(super) has_much: AtomicBool,
+    pub(super) has_deputy: AtomicBool,
     /// Whether much comes by it that threads have to copy.
     pub(super) comes_much: AtomicBool,
 }
@@ -63,7 +63,7 @@ impl Crew {
     pub(crate) fn new(
         receivers: Vec<Receiver>,
         settings: &GatewaySettings,
-        window_bytes: u64,
+        endpoints: EndpointSettings,
     ) -> io::Result<Self> {
         let berths = if has_deputies(settings) && receivers.len() > 1 {
             let berths = receivers.iter().map(|_| Berth::new().map(Some));
@@ -77,7 +77,7 @@ impl Crew {
             is_left: AtomicBool::new(false),
             thread: OnceLock::new(),
             berth,
-            has_much: AtomicBool::new(false),
+            has_deputy: AtomicBool::new(false),
             comes_much: AtomicBool::new(false),
         };
         Ok(Self {
@@ -85,7 +85,7 @@ impl Crew {
             lookout: AtomicUsize::new(NOBODY),
             has_lookout: has_lookout(settings),
             is_batched: settings.sched_batch,
-            window_bytes,
+            endpoints,
         })
     }
 
@@ -244,7 +244,7 @@ struct Watch<'a> {
 impl Drop for Watch<'_> {
     fn drop(&mut self) {
         let post = &self.crew.posts[self.index];
-        post.has_much.store(false, Ordering::Relaxed);
+        post.has_deputy.store(false, Ordering::Relaxed);
         post.comes_much.store(false, Ordering::Relaxed);
         self.crew.step_down(self.index);
     }

@@ -11,14 +11,15 @@
 //!            sleeps in its berth           │ │
 //!                 │              what comes wakes both
 //!         waits for a processor            │ └────> takes the receiver, receives until nothing comes,
-//!                 │                        │        or for some turns
+//!                 │                        │        or it was its turn for long enough
 //!         takes the receiver, or waits for it <──── lets go of it
 //! ```
 //!
-//! A deputy goes after a part of a window ([`Stint`]): where its processor is that of who reads what it passes on,
-//! that one waits meanwhile, and a source that has sent a whole window waits for it.
+//! A deputy that fills slots goes after a third of a window ([`Stint`]): where its processor is that of who reads
+//! them, that one waits meanwhile, and a source that has sent a whole window waits for it.
 //!
-//! Deputies are asked for what comes back too, where much leaves: the next window is in it.
+//! While much comes to be copied, deputies are asked for what comes back too, by networks that much leaves by: the
+//! source's next window is in it.
 //!
 //! To be woken twice is little for what comes in large amounts, and much for a small message: nobody is asked
 //! when nothing large has come for a while, nor where something has gone through pipes lately.
@@ -29,18 +30,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use madgate_tm::{Interest, Poller, Waker};
+use madgate_vchannel::cluster::EndpointSettings;
 
 use super::crew::{Crew, Post};
-use super::{Look, Receiver, UNEASE};
+use super::{Filled, Look, Receiver, UNEASE};
 
 /// Turns in a row that a deputy takes at most: what comes by its own network waits as long.
 const TURNS: u64 = 8;
 
-/// What comes in pieces of so many bytes is large for a deputy: whole fragments of 64 KiB, and some that are not.
-const LARGE_BYTES: u64 = 48 << 10;
-
-/// Payloads of which size on have windows three times as wide where they go to memory.
-const WIDE_BYTES: u64 = 96 << 10;
+/// Frames of so many bytes are large for a deputy. Smaller ones cost more, byte for byte, and the less the longer
+/// one thread goes on with them.
+const LARGE_BYTES: u64 = 64 << 10;
 
 /// What a berth tells of: its own network has something,
 const OWN: u64 = 0;
@@ -88,35 +88,28 @@ impl Berth {
 #[derive(Debug, Default)]
 struct Stint {
     turns: u64,
-    /// Calls that received something,
-    calls: u64,
-    /// and how much.
-    bytes: u64,
+    /// What it has received into slots.
+    filled: Filled,
 }
 
 impl Stint {
-    /// A turn of so many calls, which received so many bytes.
-    const fn add(&mut self, calls: u64, bytes: u64) {
+    const fn add(&mut self, filled: Filled) {
         self.turns += 1;
-        self.calls += calls;
-        self.bytes += bytes;
+        self.filled.frames += filled.frames;
+        self.filled.bytes += filled.bytes;
     }
 
-    /// Whether that is enough, where windows of small fragments are so wide: a third of a window of what comes. Of
-    /// smaller pieces each costs more, and the less the longer one thread goes on with them.
-    const fn is_over(&self, window_bytes: u64) -> bool {
-        let enough = if self.is_in_pieces_of(WIDE_BYTES) {
-            window_bytes
-        } else if self.is_in_pieces_of(LARGE_BYTES) {
-            window_bytes / 3
-        } else {
-            u64::MAX
-        };
-        self.turns >= TURNS || self.bytes >= enough
+    /// Whether that is enough, for destinations with these settings.
+    const fn is_over(&self, settings: &EndpointSettings) -> bool {
+        self.turns >= TURNS || self.has_filled_enough(settings)
     }
 
-    const fn is_in_pieces_of(&self, bytes: u64) -> bool {
-        self.bytes >= self.calls * bytes
+    const fn has_filled_enough(&self, settings: &EndpointSettings) -> bool {
+        let Filled { frames, bytes } = self.filled;
+        if frames == 0 || bytes / frames < LARGE_BYTES {
+            return false;
+        }
+        bytes >= settings.window_into_memory(bytes / frames) / 3
     }
 }
 
@@ -127,8 +120,10 @@ pub(super) struct Much {
     is_own: bool,
     /// Its deputy has to do with its network too.
     is_here: bool,
-    /// It comes so by the network whose deputy it is.
+    /// It is the deputy of a network,
     is_before: bool,
+    /// by which much comes.
+    comes_before: bool,
     /// Its own network is in its berth,
     has_berth: bool,
     /// and in that of its deputy.
@@ -136,9 +131,9 @@ pub(super) struct Much {
 }
 
 impl Much {
-    /// Whether a thread has to do with much.
+    /// Whether a thread has to do with much that comes.
     pub(super) const fn is_worked_on(&self) -> bool {
-        self.is_own || self.is_before
+        self.is_own || self.comes_before
     }
 
     /// For how long it may sleep with its receiver: it has to learn when that is over.
@@ -169,31 +164,42 @@ impl Crew {
 
     /// Looks whether much comes, and makes berths ready while it does.
     pub(super) fn look_for_much(&self, index: usize, receiver: &mut Receiver, much: &mut Much) {
+        let (post, before) = (&self.posts[index], self.before(index));
         much.is_own = receiver.has_much();
-        let post = &self.posts[index];
-        let comes = receiver.has_much_to_copy();
+        let comes = much.is_own && !receiver.has_pipes();
         if comes != post.comes_much.load(Ordering::Relaxed) {
             post.comes_much.store(comes, Ordering::Relaxed);
         }
-        let leaves = receiver.has_much_leaving();
-        let is_here = comes || (leaves && self.has_much_to_copy());
-        let is_before = self.before(index).has_much.load(Ordering::Relaxed);
+        let is_here = comes || self.sees_much_leave(post, receiver);
+        let is_before = before.has_deputy.load(Ordering::Relaxed);
+        much.comes_before = is_before && before.comes_much.load(Ordering::Relaxed);
         if (is_here, is_before) != (much.is_here, much.is_before) {
             (much.is_here, much.is_before) = (is_here, is_before);
             self.change_berths(index, receiver, much);
         }
     }
 
-    /// Whether much comes by any network that threads have to copy.
-    fn has_much_to_copy(&self) -> bool {
+    /// Whether much leaves by a network, while much that threads have to copy comes by any. (As a rule that is what
+    /// leaves: it is not looked at what came by which.)
+    fn sees_much_leave(&self, post: &Post, receiver: &mut Receiver) -> bool {
         let mut posts = self.posts.iter();
-        posts.any(|post| post.comes_much.load(Ordering::Relaxed))
+        let is_asked = post.berth.is_some()
+            && !receiver.has_pipes()
+            && posts.any(|post| post.comes_much.load(Ordering::Relaxed));
+        if !is_asked {
+            receiver.much_leaves_until = None;
+        }
+        is_asked && receiver.has_much_leaving()
     }
 
     /// A thread lets go of its network for longer.
     pub(super) fn forget_much(&self, index: usize, receiver: &Receiver, much: &mut Much) {
         self.posts[index].comes_much.store(false, Ordering::Relaxed);
-        (much.is_own, much.is_here, much.is_before) = (false, false, false);
+        *much = Much {
+            has_berth: much.has_berth,
+            has_deputy: much.has_deputy,
+            ..Much::default()
+        };
         self.change_berths(index, receiver, much);
     }
 
@@ -216,7 +222,7 @@ impl Crew {
                 true => is_done(deputys.waker.add(poller)),
                 false => !is_done(deputys.waker.remove(poller)),
             };
-            post.has_much.store(much.has_deputy, Ordering::Relaxed);
+            post.has_deputy.store(much.has_deputy, Ordering::Relaxed);
             if much.has_deputy {
                 // Who sleeps until something comes by its own network learns of it.
                 let next = (index + 1) % self.posts.len();
@@ -237,12 +243,12 @@ impl Crew {
     pub(super) fn stand_in(&self, index: usize) {
         let before = self.before(index);
         let mut stint = Stint::default();
-        while !stint.is_over(self.window_bytes) {
+        while !stint.is_over(&self.endpoints) {
             // Others have it between two turns.
             let Some(mut receiver) = before.try_lock() else {
                 return;
             };
-            let (calls, bytes) = receiver.received();
+            let before = receiver.filled;
             let look = if receiver.wake() {
                 Look::Progress
             } else {
@@ -251,8 +257,7 @@ impl Crew {
             match look {
                 Look::Progress => {
                     receiver.note_stand_in();
-                    let (calls_now, bytes_now) = receiver.received();
-                    stint.add(calls_now - calls, bytes_now - bytes);
+                    stint.add(receiver.filled.since(before));
                 }
                 // There is nothing that its own thread has to do.
                 Look::Idle(None) if receiver.poller.waits_elsewhere() => return,
@@ -287,8 +292,6 @@ mod tests {
     use crate::counters::add;
     use crate::fixture::Fixture;
 
-    const WINDOW_BYTES: u64 = 1 << 20;
-
     /// The crew of a gateway whose receivers have nothing to wait for, and how the first is woken.
     fn crew(fixture: &Fixture) -> (Crew, Waker) {
         let receiver = |network| {
@@ -298,7 +301,12 @@ mod tests {
         };
         let receivers: Vec<_> = (0..2).map(receiver).collect();
         let waker = receivers[0].poller.waker();
-        let crew = Crew::new(receivers, &GatewaySettings::default(), WINDOW_BYTES).unwrap();
+        let crew = Crew::new(
+            receivers,
+            &GatewaySettings::default(),
+            EndpointSettings::default(),
+        );
+        let crew = crew.unwrap();
         (crew, waker)
     }
 
@@ -347,48 +355,82 @@ mod tests {
         let (crew, _) = crew(&fixture);
         let [mut first, mut second] = [0, 1].map(|index| crew.posts[index].try_lock().unwrap());
         let [mut at_first, mut at_second] = [Much::default(), Much::default()];
-        let mut look = |much: bool, left_bytes: u64| {
+        let mut look = |receivers: [&mut Receiver; 2], much: bool, left_bytes: u64| {
+            let [first, second] = receivers;
             first.much_until = much.then_some(Time(u64::MAX));
-            if !much {
-                second.much_leaves_until = None;
-            }
+            second.left.1 = Time(u64::MAX);
             add(&fixture.engine.networks[1].tally.sent_bytes, left_bytes);
-            crew.look_for_much(0, &mut first, &mut at_first);
-            crew.look_for_much(1, &mut second, &mut at_second);
+            crew.look_for_much(0, first, &mut at_first);
+            crew.look_for_much(1, second, &mut at_second);
+            // Who is scheduled for what comes in large amounts has to do with that.
+            assert_eq!([&at_first, &at_second].map(Much::is_worked_on), [much; 2]);
             [&at_first, &at_second].map(|much| much.has_deputy)
         };
         let much_bytes = u64::try_from(MUCH_BYTES).unwrap();
-        assert_eq!(look(true, much_bytes - 1), [true, false]);
-        // Little by little it is as much.
-        assert_eq!(look(true, 1), [true, true]);
-        // What leaves came some other way: through a pipe.
-        assert_eq!(look(false, much_bytes), [false, false]);
-        assert_eq!(look(false, 0), [false, false]);
+        let (first, second) = (&mut *first, &mut *second);
+        assert_eq!(look([first, second], true, 0), [true, false]);
+        assert_eq!(look([first, second], true, much_bytes - 1), [true, false]);
+        assert_eq!(look([first, second], true, 1), [true, true]);
+        // No longer.
+        second.much_leaves_until = Some(Time(0));
+        assert_eq!(look([first, second], true, 0), [true, false]);
+        assert_eq!(look([first, second], true, much_bytes), [true, true]);
+        // What leaves came some other way: through a pipe, say.
+        assert_eq!(look([first, second], false, much_bytes), [false, false]);
+        assert_eq!(second.much_leaves_until, None, "it wakes for nothing");
+        // What comes by this network goes through pipes, and so may what leaves by it.
+        let pipe = second.pipes.take(1).unwrap().unwrap();
+        assert_eq!(look([first, second], true, much_bytes), [true, false]);
+        drop(pipe);
     }
 
     #[test]
-    fn a_deputy_goes_after_some_turns_or_a_part_of_a_window() {
+    fn a_network_that_is_left_to_another_thread_has_nothing_to_be_copied() {
+        let fixture = Fixture::new();
+        let (crew, _) = crew(&fixture);
+        let mut receiver = crew.posts[0].try_lock().unwrap();
+        let mut much = Much::default();
+        receiver.much_until = Some(Time(u64::MAX));
+        let comes_much = || crew.posts[0].comes_much.load(Ordering::Relaxed);
+        crew.look_for_much(0, &mut receiver, &mut much);
+        assert!(comes_much());
+        crew.forget_much(0, &receiver, &mut much);
+        assert!(!comes_much());
+    }
+
+    #[test]
+    fn a_deputy_goes_after_some_turns_or_a_third_of_a_window_in_slots() {
         const KIB: u64 = 1 << 10;
-        for (calls, bytes, turns) in [
-            // Each of them is a window of three.
-            (1, WINDOW_BYTES, 1),
-            (2, 512 * KIB, 2),
-            (4, 512 * KIB - 1, 3),
-            // A third of the only one.
-            (4, 256 * KIB, 2),
-            (6, 350 * KIB, 1),
-            (1, LARGE_BYTES, 8),
-            // However much it is in all.
-            (100, 100 * (LARGE_BYTES - 1), TURNS),
-            (0, 0, TURNS),
+        let narrow = EndpointSettings {
+            window_bytes: 3 << 20,
+            wide_windows: false,
+            ..EndpointSettings::default()
+        };
+        let wide = EndpointSettings {
+            wide_windows: true,
+            ..narrow.clone()
+        };
+        for (settings, turn, turns) in [
+            // Of large frames it is one window of three, unless they have only one.
+            (&wide, &[512 * KIB; 2][..], 3),
+            (&narrow, &[512 * KIB; 2], 1),
+            (&narrow, &[512 * KIB - 1; 2], 2),
+            // So it is for smaller ones,
+            (&wide, &[LARGE_BYTES; 8], 2),
+            (&wide, &[LARGE_BYTES, 90 * KIB, 64 * KIB, 70 * KIB], 4),
+            // and none of those that are small, nor of what goes elsewhere.
+            (&wide, &[LARGE_BYTES - 1; 100], TURNS),
+            (&narrow, &[], TURNS),
         ] {
             let mut stint = Stint::default();
             let mut taken = 0;
-            while !stint.is_over(WINDOW_BYTES) {
-                stint.add(calls, bytes);
+            while !stint.is_over(settings) {
+                let mut filled = Filled::default();
+                turn.iter().for_each(|&bytes| filled.add(bytes));
+                stint.add(filled);
                 taken += 1;
             }
-            assert_eq!(taken, turns, "{calls} calls, {bytes} bytes");
+            assert_eq!(taken, turns, "{turn:?}");
         }
     }
 

@@ -85,10 +85,12 @@ pub(crate) struct Receiver {
     eased_at: Time,
     /// Until when it is taken for granted that much comes at once, and its thread is scheduled for that.
     much_until: Option<Time>,
-    /// The same of what leaves by its network,
+    /// The same of what leaves by its network.
     much_leaves_until: Option<Time>,
-    /// of which so many bytes were seen.
-    left_bytes: u64,
+    /// How much had left by it when that was looked at, and when.
+    left: (u64, Time),
+    /// What has gone straight into slots.
+    filled: Filled,
     // What a turn uses, kept so that nothing is allocated.
     batches: Batches,
     /// The beginning of a frame while its batch is reclaimed; memory for a small one is kept.
@@ -104,6 +106,29 @@ pub(crate) struct Receiver {
     is_paused: bool,
     /// Whether a frame that is there was left where it is, as there is no slot for it.
     waits_for_slot: bool,
+}
+
+/// Frames that were received straight into slots.
+#[derive(Debug, Clone, Copy, Default)]
+struct Filled {
+    frames: u64,
+    bytes: u64,
+}
+
+impl Filled {
+    /// One of so many bytes.
+    const fn add(&mut self, bytes: u64) {
+        self.frames += 1;
+        self.bytes += bytes;
+    }
+
+    /// Those that have come since there were these.
+    const fn since(self, before: Self) -> Self {
+        Self {
+            frames: self.frames - before.frames,
+            bytes: self.bytes - before.bytes,
+        }
+    }
 }
 
 /// What a pass has found.
@@ -145,7 +170,8 @@ impl Receiver {
             eased_at: Time(0),
             much_until: None,
             much_leaves_until: None,
-            left_bytes: 0,
+            left: (0, Time(0)),
+            filled: Filled::default(),
             batches,
             beginning: Vec::new(),
             pipes: Pipes::new(PIPES_MOST),
@@ -259,29 +285,23 @@ impl Receiver {
 
     /// Whether much has left by its network lately, whoever sent it.
     fn has_much_leaving(&mut self) -> bool {
-        let left_bytes = read(&self.hub().tally.sent_bytes);
-        let is_much = left_bytes.saturating_sub(self.left_bytes) >= MUCH_BYTES as u64;
-        if is_much {
-            self.left_bytes = left_bytes;
-        } else if self.much_leaves_until.is_none() {
-            return false;
-        }
         let now = self.engine.now();
+        let bytes = read(&self.hub().tally.sent_bytes);
+        let (before, at) = self.left;
+        let is_lately = now.since(at) < UNEASE;
+        let is_much = is_lately && bytes.saturating_sub(before) >= MUCH_BYTES as u64;
+        if is_much || !is_lately {
+            self.left = (bytes, now);
+        }
         let until = self.much_leaves_until.filter(|until| now < *until);
         self.much_leaves_until = is_much.then_some(now + UNEASE).or(until);
         self.much_leaves_until.is_some()
     }
 
-    /// The calls that have received something by its network, and how many bytes.
-    fn received(&self) -> (u64, u64) {
-        let tally = &self.hub().tally;
-        (read(&tally.receives), read(&tally.received_bytes))
-    }
-
-    /// Whether what comes so is work for more than one thread: to pass on what nobody has to copy is so little
+    /// Whether something of what came went through pipes lately: to pass on what nobody has to copy is so little
     /// that it is better done in one place.
-    fn has_much_to_copy(&mut self) -> bool {
-        self.has_much() && !self.pipes.are_there()
+    fn has_pipes(&self) -> bool {
+        self.pipes.are_there()
     }
 
     /// Whether there has not been much to do for a while.

@@ -279,7 +279,11 @@ impl Receiver {
             {
                 match &place {
                     Place::Pipe(_) => in_pipes += 1,
-                    Place::Slot(_) => in_slots += run.bytes,
+                    Place::Slot(_) => {
+                        in_slots += run.bytes;
+                        self.filled
+                            .add(u64::try_from(run.bytes).unwrap_or(u64::MAX));
+                    }
                 }
                 let memory = self.memory_of(place);
                 let now = self.watch.time_of_batch();
@@ -292,6 +296,10 @@ impl Receiver {
                     break;
                 }
             }
+        }
+        if input.straight.is_none() && input.small.len() < AHEAD_BYTES {
+            // Nothing was behind them when they were read.
+            self.take_leads_alone(input)?;
         }
         self.expect_rest(input, in_pipes);
         Ok(progress)

@@ -267,6 +267,7 @@ mod tests {
                 &receiver.hub().tally.sent_bytes,
                 u64::try_from(MUCH_BYTES).unwrap(),
             );
+            receiver.left.1 = Time(u64::MAX);
             assert!(receiver.has_much_leaving() && receiver.longest_sleep(None).is_some());
             while receiver.has_much_leaving() {
                 receiver.sleep(None);

@@ -412,8 +412,8 @@ fn hsl_in_every_mode_and_with_small_and_large_control_messages() {
         "mode = \"polling\"",
         "mode = \"interrupt\"",
         "mode = \"adaptive\"\nthreshold = \"1KiB\"",
-        // No frame is larger than a slot: none goes by rendezvous.
-        "threshold = \"128KiB\"",
+        // No frame is larger than that: none goes by rendezvous.
+        "threshold = \"1MiB\"",
     ] {
         both_ways("hsl", "", keys);
     }

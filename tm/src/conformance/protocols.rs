@@ -71,6 +71,16 @@ mod shm {
         crate::conformance_suite!(rig);
     }
 
+    /// Through the caches.
+    mod cached {
+        #[allow(clippy::unnecessary_wraps)]
+        fn rig() -> Option<super::Rig> {
+            Some(super::rig_with(super::Stores::Cached))
+        }
+
+        crate::conformance_suite!(rig);
+    }
+
     /// Through the caches, line by line.
     mod plain {
         #[allow(clippy::unnecessary_wraps)]

@@ -5,6 +5,7 @@ use madgate_gtm::wire::FlowKey;
 use madgate_gtm::{Incoming, Time};
 
 use super::core::Core;
+use crate::cluster::EndpointSettings;
 use crate::topology::Route;
 
 /// Between two nodes of one network.
@@ -22,6 +23,19 @@ const fn wide(from_bytes: u64, windows: u64) -> WideWindow {
     WideWindow {
         from_bytes,
         windows,
+    }
+}
+
+impl EndpointSettings {
+    /// How many bytes a source may send ahead to a destination that its gateway reaches through memory, while its
+    /// fragments have `payload_bytes` each. (Allowances and the budgets of gateways may make it less.)
+    #[must_use]
+    pub const fn window_into_memory(&self, payload_bytes: u64) -> u64 {
+        if self.wide_windows && payload_bytes >= INTO_MEMORY.from_bytes {
+            self.window_bytes.saturating_mul(INTO_MEMORY.windows)
+        } else {
+            self.window_bytes
+        }
     }
 }
 
