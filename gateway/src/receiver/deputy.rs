@@ -99,7 +99,8 @@ impl Stint {
         self.filled.bytes += filled.bytes;
     }
 
-    /// Whether that is enough, for destinations with these settings.
+    /// Whether that is enough, for destinations with these settings: a third of the window of a flow with such frames,
+    /// of all flows together. (The mean of what was received tells how large they are.)
     const fn is_over(&self, settings: &EndpointSettings) -> bool {
         self.turns >= TURNS || self.has_filled_enough(settings)
     }
@@ -120,9 +121,9 @@ pub(super) struct Much {
     is_own: bool,
     /// Its deputy has to do with its network too.
     is_here: bool,
-    /// It is the deputy of a network,
+    /// It may be asked to stand in for another one.
     is_before: bool,
-    /// by which much comes.
+    /// Much comes by the network for which it may be asked.
     comes_before: bool,
     /// Its own network is in its berth,
     has_berth: bool,
@@ -166,11 +167,16 @@ impl Crew {
     pub(super) fn look_for_much(&self, index: usize, receiver: &mut Receiver, much: &mut Much) {
         let (post, before) = (&self.posts[index], self.before(index));
         much.is_own = receiver.has_much();
+        // To pass on what nobody has to copy is so little that it is better done in one place.
         let comes = much.is_own && !receiver.has_pipes();
         if comes != post.comes_much.load(Ordering::Relaxed) {
             post.comes_much.store(comes, Ordering::Relaxed);
         }
-        let is_here = comes || self.sees_much_leave(post, receiver);
+        let leaves = !comes && self.sees_much_leave(post, receiver);
+        if !leaves {
+            receiver.much_leaves_until = None;
+        }
+        let is_here = comes || leaves;
         let is_before = before.has_deputy.load(Ordering::Relaxed);
         much.comes_before = is_before && before.comes_much.load(Ordering::Relaxed);
         if (is_here, is_before) != (much.is_here, much.is_before) {
@@ -186,9 +192,6 @@ impl Crew {
         let is_asked = post.berth.is_some()
             && !receiver.has_pipes()
             && posts.any(|post| post.comes_much.load(Ordering::Relaxed));
-        if !is_asked {
-            receiver.much_leaves_until = None;
-        }
         is_asked && receiver.has_much_leaving()
     }
 
@@ -248,7 +251,7 @@ impl Crew {
             let Some(mut receiver) = before.try_lock() else {
                 return;
             };
-            let before = receiver.filled;
+            let filled_before = receiver.filled;
             let look = if receiver.wake() {
                 Look::Progress
             } else {
@@ -257,7 +260,7 @@ impl Crew {
             match look {
                 Look::Progress => {
                     receiver.note_stand_in();
-                    stint.add(receiver.filled.since(before));
+                    stint.add(receiver.filled.since(filled_before));
                 }
                 // There is nothing that its own thread has to do.
                 Look::Idle(None) if receiver.poller.waits_elsewhere() => return,
@@ -382,6 +385,19 @@ mod tests {
         let pipe = second.pipes.take(1).unwrap().unwrap();
         assert_eq!(look([first, second], true, much_bytes), [true, false]);
         drop(pipe);
+    }
+
+    #[test]
+    fn what_left_while_much_comes_wakes_nobody_when_that_is_over() {
+        let fixture = Fixture::new();
+        let (crew, _) = crew(&fixture);
+        let mut receiver = crew.posts[0].try_lock().unwrap();
+        // Much left before it came.
+        receiver.much_leaves_until = Some(Time(1));
+        receiver.much_until = Some(Time(u64::MAX));
+        crew.look_for_much(0, &mut receiver, &mut Much::default());
+        let limit = receiver.longest_sleep(None);
+        assert!(limit.is_some_and(|limit| limit > UNEASE), "{limit:?}");
     }
 
     #[test]

@@ -57,8 +57,8 @@ const UNEASE: Duration = Duration::from_millis(10);
 /// more of it.
 const MUCH_BYTES: usize = 64 << 10;
 
-/// Times that what a lost link still holds is read at most.
-const LAST_READS: usize = 64;
+/// Turns in which what a lost link still holds is read at most: 128 MiB of what goes straight into slots.
+const LAST_READS: usize = 256;
 
 /// The thread's state.
 #[derive(Debug)]
@@ -298,8 +298,7 @@ impl Receiver {
         self.much_leaves_until.is_some()
     }
 
-    /// Whether something of what came went through pipes lately: to pass on what nobody has to copy is so little
-    /// that it is better done in one place.
+    /// Whether something of what came went through pipes lately.
     fn has_pipes(&self) -> bool {
         self.pipes.are_there()
     }

@@ -36,10 +36,11 @@ const HEAD_BYTES: usize = HEADER_BYTES + DESCRIPTOR_BYTES;
 /// How long a frame waits for a slot before it is received the usual way, and copied.
 const SLOT_WAIT: Duration = Duration::from_millis(1);
 
-/// Frames that are received straight from one lane before the others have their turn,
+/// Frames that are received straight from one lane before the others have their turn.
 const FRAMES_PER_TURN: usize = 32;
 
-/// unless those that went to slots were so many bytes before.
+/// Bytes that go straight into slots, from one lane, before the others have their turn: who reads them may wait for
+/// the processor.
 const SLOT_BYTES_PER_TURN: usize = 512 << 10;
 
 /// How long what comes on a lane goes through no pipes after a frame did not fit in one.
@@ -298,7 +299,7 @@ impl Receiver {
             }
         }
         if input.straight.is_none() && input.small.len() < AHEAD_BYTES {
-            // Nothing was behind them when they were read.
+            // Small frames that came in front of a large one wait for it here, but not if it has yet to come.
             self.take_leads_alone(input)?;
         }
         self.expect_rest(input, in_pipes);
