@@ -170,18 +170,22 @@ impl Fixture {
         opening.flow
     }
 
-    /// The first frame of a flow.
-    fn open(&self, from: LinkId, link: &Link, source: u32) -> Header {
-        let flow = FlowKey {
-            channel: 0,
-            source,
-            destination: 2,
-        };
-        let header = Header {
+    /// The header of a flow's first frame.
+    pub(crate) fn opening(flow: FlowKey) -> Header {
+        Header {
             flags: Flags::OPEN.with(Flags::DESCRIBED),
             length: u32::try_from(OPENING_BYTES).unwrap() + 3000,
             ..Header::new(Kind::Data, flow, 1)
-        };
+        }
+    }
+
+    /// The first frame of a flow has come.
+    fn open(&self, from: LinkId, link: &Link, source: u32) -> Header {
+        let header = Self::opening(FlowKey {
+            channel: 0,
+            source,
+            destination: 2,
+        });
         let opening = Opening {
             source_incarnation: 1,
             destination_incarnation: 0,

@@ -285,11 +285,12 @@ mod tests {
     use std::sync::Arc;
 
     use crossbeam_channel::never;
+    use madgate_gtm::Time;
+    use madgate_gtm::wire::HEADER_BYTES;
     use madgate_vchannel::cluster::GatewaySettings;
 
-    use madgate_gtm::Time;
-
     use super::super::MUCH_BYTES;
+    use super::super::arrived::receiver_of;
     use super::*;
     use crate::batch::Batches;
     use crate::counters::add;
@@ -447,6 +448,28 @@ mod tests {
                 taken += 1;
             }
             assert_eq!(taken, turns, "{turn:?}");
+        }
+    }
+
+    #[test]
+    fn who_stands_in_leaves_what_is_more_than_its_share() {
+        let fixture = Fixture::new();
+        let payload = u32::try_from(LARGE_BYTES).unwrap() - u32::try_from(HEADER_BYTES).unwrap();
+        let lengths = [payload; 100];
+        let receivers = vec![
+            receiver_of(&fixture, &lengths),
+            receiver_of(&fixture, &[payload]),
+        ];
+        let endpoints = EndpointSettings {
+            window_bytes: 6 << 20,
+            ..EndpointSettings::default()
+        };
+        let crew = Crew::new(receivers, &GatewaySettings::default(), endpoints).unwrap();
+        for share in [1, 2] {
+            crew.stand_in(1);
+            // Two mebibytes, which takes it four turns.
+            let filled = crew.posts[0].try_lock().unwrap().filled;
+            assert_eq!(filled.bytes, share * (2 << 20));
         }
     }
 

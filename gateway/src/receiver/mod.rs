@@ -13,6 +13,8 @@
 //!          └ slots.rs     shared memory: slot by slot
 //! ```
 
+#[cfg(test)]
+mod arrived;
 pub(crate) mod crew;
 mod deputy;
 mod input;

@@ -586,8 +586,32 @@ fn borrow(link: &Arc<Link>, header: &Header, touched: &mut Touched) -> Option<Le
 mod tests {
     use madgate_gtm::FlowKey;
 
+    use super::super::arrived::receiver_of;
     use super::*;
     use crate::fixture::Fixture;
+
+    #[test]
+    fn others_have_their_turn_when_much_has_gone_into_slots() {
+        let fixture = Fixture::new();
+        let mut receiver = receiver_of(&fixture, &[60 << 10; 20]);
+        for frames in [9, 18, 20] {
+            assert!(receiver.turn(0));
+            assert_eq!(receiver.filled.frames, frames);
+        }
+        assert!(!receiver.turn(0));
+        assert!(receiver.filled.bytes > 20 * (60 << 10));
+    }
+
+    #[test]
+    fn a_small_frame_that_ends_a_turn_waits_for_nothing() {
+        let fixture = Fixture::new();
+        let mut lengths = [60 << 10; 10];
+        lengths[9] = 100;
+        let mut receiver = receiver_of(&fixture, &lengths);
+        assert!(receiver.turn(0));
+        let input = receiver.inputs[0].as_ref().unwrap();
+        assert!(input.straight.is_none() && input.small.is_empty());
+    }
 
     #[test]
     fn what_others_want_to_send_while_a_slot_is_borrowed_leaves() {

@@ -255,14 +255,18 @@ mod tests {
     /// What the test gives up after: never the measure of anything.
     const PATIENCE: Duration = Duration::from_secs(60);
 
+    fn receiver() -> Receiver {
+        let fixture = Fixture::new();
+        let (engine, network) = (Arc::clone(&fixture.engine), fixture.link().network);
+        let (poller, batches) = (Poller::new().unwrap(), Batches::new(2, 1 << 16));
+        Receiver::new(engine, network, poller, never(), batches)
+    }
+
     #[test]
     fn a_receiver_by_whose_network_much_left_sleeps_as_long_as_it_can_when_that_is_over() {
         let (told, tells) = channel();
         thread::spawn(move || {
-            let fixture = Fixture::new();
-            let (engine, network) = (Arc::clone(&fixture.engine), fixture.link().network);
-            let (poller, batches) = (Poller::new().unwrap(), Batches::new(2, 1 << 16));
-            let mut receiver = Receiver::new(engine, network, poller, never(), batches);
+            let mut receiver = receiver();
             add(
                 &receiver.hub().tally.sent_bytes,
                 u64::try_from(MUCH_BYTES).unwrap(),
@@ -281,10 +285,7 @@ mod tests {
     fn a_receiver_to_which_much_came_wakes_when_that_is_over_though_nothing_comes() {
         let (told, tells) = channel();
         thread::spawn(move || {
-            let fixture = Fixture::new();
-            let (engine, network) = (Arc::clone(&fixture.engine), fixture.link().network);
-            let (poller, batches) = (Poller::new().unwrap(), Batches::new(2, 1 << 16));
-            let mut receiver = Receiver::new(engine, network, poller, never(), batches);
+            let mut receiver = receiver();
             receiver.note_received(MUCH_BYTES - 1);
             assert!(receiver.much_until.is_none());
             receiver.much_until = Some(receiver.engine.now() + UNEASE);

@@ -165,4 +165,16 @@ mod tests {
         // It is refused; nothing is known of its way.
         assert_eq!(of(99, "a0"), direct);
     }
+
+    #[test]
+    fn a_gateway_knows_how_wide_the_windows_of_those_behind_memory_are() {
+        for (wide_windows, windows) in [(true, [1, 3]), (false, [1, 1])] {
+            let settings = EndpointSettings {
+                wide_windows,
+                ..EndpointSettings::default()
+            };
+            let of = |bytes| settings.window_into_memory(bytes) / settings.window_bytes;
+            assert_eq!([(96 << 10) - 1, 96 << 10].map(of), windows);
+        }
+    }
 }
